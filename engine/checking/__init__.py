@@ -1,0 +1,1 @@
+"""What can be known about a run before it spends anything, one subject a module."""

@@ -1,0 +1,202 @@
+"""Finds the episode class that a config names, and its tasks and options."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import os
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from types import NoneType
+from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from engine.config.explain import show
+from engine.config.loading import LoadedConfig
+from engine.config.modules import ProjectModules
+from engine.config.problems import ConfigError, Problem, did_you_mean
+
+if TYPE_CHECKING:
+    from engine.episodes import Episode
+
+_KEY = "runtime.config.episode"
+_OPTIONS = "runtime.config.options"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedEpisode:
+    """An episode class that can be run, and the types it is bound to."""
+
+    cls: type[Episode[Any, Any]]
+    task_type: Any
+    options: Any  # of the episode's options type; None where it takes none
+
+    @property
+    def name(self) -> str:
+        return self.cls.__name__
+
+
+def load_episode(config: LoadedConfig, modules: ProjectModules) -> LoadedEpisode:
+    """Import the episode and validate its options; raises ConfigError."""
+    from engine.episodes.contract import type_arguments
+    from engine.episodes.cookbook import answer_for_cookbook
+
+    answer_for_cookbook()
+    named = config.settings.runtime.config.episode
+    module_name, _, class_name = named.partition(":")
+    try:
+        module = modules.load(module_name)
+    except ConfigError as error:
+        raise ConfigError([_at_episode(config, problem) for problem in error.problems]) from error
+    found = getattr(module, class_name, None)
+    if found is None:
+        _raise(config, *_no_such_class(module, module_name, class_name))
+    cls = _checked_class(config, found, named)
+    task_type, options_type = type_arguments(cls)
+    _check_task_type(config, task_type, cls.__name__)
+    return LoadedEpisode(cls, task_type, _options(config, options_type, cls.__name__))
+
+
+def _at_episode(config: LoadedConfig, problem: Problem) -> Problem:
+    """An import's problem: at the user's file where that is known, otherwise at the config's line."""
+    if problem.file is not None:
+        return Problem(problem.text, problem.file, problem.line, _KEY, problem.remedy)
+    return config.problem(_KEY, problem.text, problem.remedy)
+
+
+def _raise(config: LoadedConfig, text: str, remedy: str | None = None, *, key: str = _KEY) -> None:
+    raise ConfigError([config.problem(key, text, remedy)])
+
+
+def _no_such_class(module: Any, module_name: str, class_name: str) -> tuple[str, str | None]:
+    from engine.episodes import Episode
+
+    episodes = [
+        name
+        for name, value in vars(module).items()
+        if isinstance(value, type) and issubclass(value, Episode) and value is not Episode
+    ]
+    meant = did_you_mean(class_name, episodes) or (episodes[0] if len(episodes) == 1 else None)
+    remedy = f"Did you mean '{module_name}:{meant}'?" if meant else None
+    if remedy is None:
+        remedy = f"Episodes there: {', '.join(episodes)}" if episodes else "It defines no Episode"
+    return f"the module {module_name!r} has no class {class_name!r}", remedy
+
+
+def _checked_class(config: LoadedConfig, found: Any, named: str) -> type[Episode[Any, Any]]:
+    from engine.episodes import Episode
+
+    if not isinstance(found, type):
+        _raise(config, f"{named!r} is a {type(found).__name__}, not a class")
+    if not issubclass(found, Episode) or found is Episode:
+        remedy = "Derive it from engine.episodes.Episode"
+        # An installed cookbook brings an Episode of its own, which this engine cannot run.
+        if importlib.util.find_spec("loops_cookbook") is not None and any(
+            base.__module__.startswith("loops_cookbook") for base in found.__mro__
+        ):
+            remedy = "Import Episode from engine.episodes instead of the installed loops_cookbook"
+        _raise(config, f"{named!r} is no Episode", remedy)
+    problems: list[Problem] = []
+    for method in ("run", "grade"):
+        problem = _method_problem(config, found, method)
+        if problem is not None:
+            problems.append(problem)
+    if not inspect.iscoroutinefunction(found.setup):
+        problems.append(config.problem(_KEY, f"{found.__name__}.setup() must be 'async def'"))
+    try:
+        inspect.signature(found).bind("task", "options")
+    except TypeError as error:
+        problems.append(
+            config.problem(
+                _KEY,
+                f"{found.__name__}() cannot be made with (task, options): {error}",
+                "Define __init__(self, task, options)",
+            )
+        )
+    if inspect.isabstract(found):
+        missing = ", ".join(sorted(found.__abstractmethods__))
+        problems.append(config.problem(_KEY, f"{found.__name__} is abstract: it lacks {missing}"))
+    if problems:
+        raise ConfigError(problems)
+    return found
+
+
+def _method_problem(config: LoadedConfig, cls: Any, method: str) -> Problem | None:
+    from engine.episodes import Episode
+
+    defined = getattr(cls, method)
+    if defined is getattr(Episode, method):
+        argument = "sample" if method == "run" else "grading"
+        return config.problem(
+            _KEY, f"{cls.__name__} defines no {method}()", f"Define async def {method}(self, {argument})"
+        )
+    if not inspect.iscoroutinefunction(defined):
+        return config.problem(_KEY, f"{cls.__name__}.{method}() must be 'async def'")
+    try:
+        inspect.signature(defined).bind("self", "argument")
+    except TypeError as error:
+        return config.problem(_KEY, f"{cls.__name__}.{method}() must take one argument: {error}")
+    return None
+
+
+def _check_task_type(config: LoadedConfig, task_type: Any, class_name: str) -> None:
+    try:
+        TypeAdapter(task_type)
+    except Exception as error:  # pydantic raises several kinds for a type it cannot validate
+        text = " ".join(str(error).split())
+        raise ConfigError(
+            [
+                config.problem(
+                    _KEY,
+                    f"the task type of {class_name} cannot be validated: {text[:200]}",
+                    "Make it a pydantic model, as in Episode[MyTask, None]",
+                )
+            ]
+        ) from error
+
+
+def _options(config: LoadedConfig, options_type: Any, class_name: str) -> Any:
+    given = config.settings.runtime.config.options
+    if options_type in (None, NoneType):
+        if given:
+            _raise(config, f"{class_name} takes no options", "Remove [runtime.config.options]", key=_OPTIONS)
+        return None
+    try:
+        return TypeAdapter(options_type).validate_python(given)
+    except ValidationError as error:
+        raise ConfigError(_options_problems(config, error, options_type, class_name)) from error
+    except Exception as error:  # a validator of the user's options may raise anything
+        where = _raised_at(error, config.directory)
+        text = f"the options of {class_name} were refused: {type(error).__name__}: {error}{where}"
+        raise ConfigError([config.problem(_OPTIONS, text)]) from error
+
+
+def _options_problems(
+    config: LoadedConfig, error: ValidationError, options_type: Any, class_name: str
+) -> list[Problem]:
+    fields = getattr(options_type, "model_fields", {})
+    problems: list[Problem] = []
+    for detail in error.errors(include_url=False):
+        name = ".".join(str(part) for part in detail["loc"])
+        key = f"{_OPTIONS}.{name}" if name else _OPTIONS
+        if detail["type"] == "missing":
+            problems.append(config.problem(key, f"{class_name} needs the option {name!r}", "Add it"))
+        elif detail["type"] == "extra_forbidden":
+            meant = did_you_mean(name, fields)
+            remedy = f"Did you mean {meant!r}?" if meant else f"Options: {', '.join(fields) or 'none'}"
+            problems.append(config.problem(key, f"{class_name} has no option {name!r}", remedy))
+        else:
+            message = f"{detail['msg'][:1].lower()}{detail['msg'][1:]}"
+            problems.append(
+                config.problem(key, f"the option {name!r} is not valid: {message}, not {show(detail['input'])}")
+            )
+    return problems
+
+
+def _raised_at(error: BaseException, directory: Path) -> str:
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if Path(frame.filename).is_relative_to(directory):
+            return f" ({os.path.relpath(frame.filename, directory)}, line {frame.lineno})"
+    return ""

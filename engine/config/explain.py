@@ -1,0 +1,142 @@
+"""Turns pydantic's findings on a config into problems in plain words."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from engine.config.later import is_later
+from engine.config.problems import Problem, did_you_mean
+from engine.config.settings import Settings
+
+_WANTED = {
+    "string_type": "text in quotes",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "list_type": "a list",
+    "dict_type": "a table",
+    "model_type": "a table",
+    "model_attributes_type": "a table",
+    "path_type": "a path in quotes",
+    "finite_number": "a finite number",
+}
+_LATER_VALUES = {("recipe", "sft"), ("training.mode", "async")}
+
+
+def explain(error: ValidationError, *, model: type[BaseModel] = Settings) -> list[Problem]:
+    """One problem per finding of a config's validation."""
+    return [_explain_one(detail, model) for detail in error.errors(include_url=False)]
+
+
+def show(value: Any) -> str:
+    """A value as the config would write it, cut to a bearable length."""
+    if isinstance(value, bool):
+        text = "true" if value else "false"
+    elif isinstance(value, dict):
+        return "a table"
+    elif isinstance(value, str):
+        text = f'the text "{value}"'
+    else:
+        text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}…"
+
+
+def named(key: str) -> str:
+    """``training.group_size`` as ``[training] group_size``."""
+    section, dot, last = key.rpartition(".")
+    return f"[{section}] {last}" if dot else key
+
+
+def known_keys(model: type[BaseModel] = Settings, prefix: str = "") -> dict[str, str | None]:
+    """Every dotted key of the config with its description."""
+    keys: dict[str, str | None] = {}
+    for name, field in model.model_fields.items():
+        keys[f"{prefix}{name}"] = field.description
+        inner = _section_type(field.annotation)
+        if inner is not None:
+            keys.update(known_keys(inner, f"{prefix}{name}."))
+    return keys
+
+
+def _section_type(annotation: Any) -> type[BaseModel] | None:
+    for candidate in (annotation, *get_args(annotation)):
+        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
+            return candidate
+    return None
+
+
+def _explain_one(detail: ErrorDetails, model: type[BaseModel]) -> Problem:
+    key = ".".join(str(part) for part in detail["loc"])
+    kind, given, context = detail["type"], detail.get("input"), detail.get("ctx", {})
+    if kind == "extra_forbidden":
+        return _unknown_key(key, model)
+    if kind == "missing":
+        description = known_keys(model).get(key)
+        section = _is_section(key, model)
+        what = f"the table [{key}] is missing" if section else f"{named(key)} is missing"
+        return Problem(what, key=key, remedy=f"Add it: {description}" if description else "Add it")
+    if (key, given) in _LATER_VALUES:
+        rest = "sync" if key == "training.mode" else "rl"
+        return Problem(f'{named(key)} = "{given}" is not available in this version', key=key, remedy=f'Use "{rest}"')
+    if kind == "literal_error":
+        expected = str(context.get("expected", ""))
+        options = [option.strip(" '\"") for option in expected.replace(" or ", ", ").split(", ")]
+        meant = did_you_mean(given, options) if isinstance(given, str) else None
+        remedy = f'Did you mean "{meant}"?' if meant else f"It can be {expected}"
+        return Problem(f"{named(key)} cannot be {show(given)}", key=key, remedy=remedy)
+    if kind in _WANTED:
+        return Problem(f"{named(key)} must be {_WANTED[kind]}, not {show(given)}", key=key)
+    limits = {
+        "greater_than": ("more than", "gt"),
+        "greater_than_equal": ("at least", "ge"),
+        "less_than": ("less than", "lt"),
+        "less_than_equal": ("at most", "le"),
+    }
+    if kind in limits:
+        word, name = limits[kind]
+        return Problem(f"{named(key)} must be {word} {context.get(name)}, not {show(given)}", key=key)
+    if kind == "string_too_short":
+        return Problem(f"{named(key)} must not be that short: {show(given)}", key=key)
+    if kind == "value_error":
+        return Problem(f"{named(key)} {context.get('error', detail['msg'])}", key=key)
+    message = detail["msg"]
+    return Problem(f"{named(key)}: {message[:1].lower()}{message[1:]} ({show(given)})", key=key)
+
+
+def _is_section(key: str, model: type[BaseModel]) -> bool:
+    here: type[BaseModel] | None = model
+    for part in key.split("."):
+        if here is None or part not in here.model_fields:
+            return False
+        here = _section_type(here.model_fields[part].annotation)
+    return here is not None
+
+
+def _unknown_key(key: str, model: type[BaseModel]) -> Problem:
+    if is_later(key):
+        return Problem(f"{named(key)} is not available in this version", key=key, remedy="Remove it")
+    section, _, last = key.rpartition(".")
+    known = known_keys(model)
+    siblings = [name.rpartition(".")[2] for name in known if name.rpartition(".")[0] == section]
+    meant = did_you_mean(last, siblings)
+    if meant == last:
+        meant = None
+    elsewhere = [name for name in known if name.rpartition(".")[2] == last]
+    text = f"unknown key {last!r} in [{section}]" if section else f"unknown key {last!r}"
+    if elsewhere:
+        home = elsewhere[0].rpartition(".")[0]
+        return Problem(text, key=key, remedy=f"It belongs in [{home}]" if home else "It belongs at the top level")
+    if meant:
+        return Problem(text, key=key, remedy=f"Did you mean {meant!r}?")
+    near = did_you_mean(last, [name.rpartition(".")[2] for name in known])
+    for name in known:
+        if near and name.rpartition(".")[2] == near:
+            return Problem(text, key=key, remedy=f"Did you mean {named(name)}?")
+    return Problem(text, key=key, remedy="Remove it" if not siblings else f"Known here: {', '.join(siblings)}")

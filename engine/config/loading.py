@@ -1,0 +1,214 @@
+"""From a config's path to settings one can rely on: overrides, paths, .env files and rules applied."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import tomlkit
+from pydantic import ValidationError
+
+from engine.config.bundled import bundled_path
+from engine.config.environment import apply_to_process, read_env_files
+from engine.config.explain import explain
+from engine.config.overrides import Overrides, apply_overrides, parse_overrides
+from engine.config.parsing import read_config
+from engine.config.positions import KeyLines
+from engine.config.problems import ConfigError, Problem
+from engine.config.secrets import redact, secret_values
+from engine.config.settings import EffectiveScope, Settings, rule_problems, scope_of
+
+_PATH_KEYS = ("runtime.config.tasks",)
+_MAYBE_PATH_KEYS = ("model.tokenizer", "model.base_model")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedConfig:
+    """A config as it will run, with what a message needs to point at its cause."""
+
+    path: Path  # absolute, as it was named
+    source: Path  # the file it is, links followed; paths and modules lie beside it
+    working_dir: Path
+    settings: Settings
+    scope: EffectiveScope
+    overrides: dict[str, Any]
+    environ: Mapping[str, str]  # the process's variables over those of the .env files
+    env_files: tuple[Path, ...]
+    table: dict[str, Any]  # as written, overrides applied, paths absolute
+    lines: KeyLines = field(repr=False)
+
+    @property
+    def directory(self) -> Path:
+        """Where relative paths begin and modules are found."""
+        return self.source.parent
+
+    @property
+    def runs_dir(self) -> Path:
+        """``<output_dir>/<name>``: every run of this config gets a directory in it."""
+        return self.settings.output.output_dir / (self.settings.output.name or self.directory.name)
+
+    def problem(self, key: str, text: str, remedy: str | None = None) -> Problem:
+        """A problem at the line of ``key``."""
+        return place(Problem(text, key=key, remedy=remedy), self.source, self.lines, self.overrides)
+
+    def as_run(self) -> str:
+        """The config as TOML, overrides applied and paths absolute, without secrets."""
+        document = tomlkit.document()
+        document.add(tomlkit.comment(f"As run. Source: {self.source}"))
+        for key, value in self.overrides.items():
+            document.add(tomlkit.comment(f"override: {key} = {_one_line(value)}"))
+        document.update(_without_none(self.table))
+        return redact(tomlkit.dumps(document), secret_values(self.environ))
+
+
+def load_config(
+    path: str | os.PathLike[str],
+    overrides: Overrides = None,
+    *,
+    env_file: str | os.PathLike[str] | None = None,
+    dotenv: bool = False,
+    working_dir: str | os.PathLike[str] | None = None,
+) -> LoadedConfig:
+    """Load a TOML or JSON config.
+
+    ``path`` is relative to the working directory; a bundled example's path works from anywhere, and a file of that
+    path in the working directory wins. ``dotenv`` reads ``.env`` beside the config and in the working directory;
+    ``env_file`` reads that file, relative to the config, before them. Neither replaces what the process sets.
+
+    Raises ConfigError with every problem found.
+    """
+    base = Path(working_dir).expanduser().resolve() if working_dir is not None else Path.cwd()
+    named = _find(Path(path).expanduser(), base)
+    source = named.resolve()
+    _, table, lines = read_config(source, named)
+
+    files: list[Path] = []
+    if env_file is not None:
+        file = source.parent / Path(env_file).expanduser()
+        if not file.is_file():
+            raise ConfigError([Problem("there is no such .env file", file=file)])
+        files.append(file)
+    if dotenv:
+        files += [source.parent / ".env", base / ".env"]
+    values, used = read_env_files(files)
+    apply_to_process(values)
+    environ = {**values, **os.environ}
+
+    parsed = parse_overrides(overrides)
+    apply_overrides(table, parsed)
+    scope, scope_problem = _scope(table, environ)
+    _make_paths_absolute(table, parsed, source.parent, base, local=scope == "local")
+    _fill_name(table, source)
+    try:
+        settings = Settings.model_validate(table)
+    except ValidationError as error:
+        problems = explain(error)
+    else:
+        problems = list(rule_problems(settings, scope))
+        if scope_problem is None and not problems:
+            return LoadedConfig(
+                path=named,
+                source=source,
+                working_dir=base,
+                settings=settings,
+                scope=scope,
+                overrides=parsed,
+                environ=environ,
+                env_files=tuple(used),
+                table=table,
+                lines=lines,
+            )
+    if scope_problem is not None:
+        problems.append(scope_problem)
+    placed = [place(problem, source, lines, parsed) for problem in problems]
+    raise ConfigError(sorted(placed, key=lambda problem: (problem.line is None, problem.line or 0)))
+
+
+def place(problem: Problem, source: Path, lines: KeyLines, overrides: Mapping[str, Any]) -> Problem:
+    """``problem`` with the file and line of its key; an override's problem belongs to the override, not to a line."""
+    key = problem.key
+    if key is None:
+        return problem if problem.file is not None else Problem(problem.text, source, None, None, problem.remedy)
+    for override in overrides:
+        if key == override or key.startswith(f"{override}."):
+            return Problem(f"override {override}: {problem.text}", None, None, key, problem.remedy)
+    return Problem(problem.text, source, lines.line(key), key, problem.remedy)
+
+
+def _find(path: Path, base: Path) -> Path:
+    here = base / path
+    if not here.exists() and not here.is_symlink() and (bundled := bundled_path(path)) is not None:
+        return bundled
+    return Path(os.path.normpath(here))
+
+
+def _scope(table: dict[str, Any], environ: Mapping[str, str]) -> tuple[EffectiveScope, Problem | None]:
+    """The scope that the rest of loading reckons with; a wrong one in the config is reported by its validation."""
+    compute = table.get("compute")
+    configured = compute.get("scope") if isinstance(compute, dict) else None
+    if configured in ("local", "serverless", "dedicated"):
+        return configured, None
+    try:
+        return scope_of(None, environ.get("BASETEN_LOOPS_SCOPE")), None
+    except ValueError as error:
+        text = str(error)
+        return "default", Problem(text, remedy="Unset it, or set [compute] scope in the config")
+
+
+def _make_paths_absolute(
+    table: dict[str, Any], overrides: Mapping[str, Any], config_dir: Path, working_dir: Path, *, local: bool
+) -> None:
+    for key in _PATH_KEYS:
+        base = working_dir if key in overrides else config_dir
+        _change(table, key, lambda value, base=base: _absolute(value, base))
+    for key in _MAYBE_PATH_KEYS:
+        base = working_dir if key in overrides else config_dir
+        hub_wins = key == "model.base_model" and not local
+
+        def change(value: str, base: Path = base, hub_wins: bool = hub_wins) -> str:
+            looks = value.startswith(("./", "../", "/", "~")) or value in {".", ".."}
+            is_path = looks or (not hub_wins and (base / value).is_dir())
+            return _absolute(value, base) if is_path else value
+
+        _change(table, key, change)
+    output = table.get("output")
+    if "output" not in table or isinstance(output, dict):
+        table.setdefault("output", {}).setdefault("output_dir", "runs")
+        _change(table, "output.output_dir", lambda value: _absolute(value, working_dir))
+
+
+def _absolute(value: str, base: Path) -> str:
+    return os.path.normpath(base / Path(value).expanduser()) if value else value
+
+
+def _change(table: dict[str, Any], key: str, change: Any) -> None:
+    *path, last = key.split(".")
+    here: Any = table
+    for part in path:
+        here = here.get(part) if isinstance(here, dict) else None
+    if isinstance(here, dict) and isinstance(here.get(last), str):
+        here[last] = change(here[last])
+
+
+def _fill_name(table: dict[str, Any], source: Path) -> None:
+    """The config's directory names its runs unless the config does; characters no name can hold become dashes."""
+    output = table.get("output")
+    if isinstance(output, dict) and output.get("name") is None:
+        name = "".join(char if char.isascii() and (char.isalnum() or char in "._-") else "-" for char in source.parent.name)
+        output["name"] = name.strip("._-")[:100] or "run"
+
+
+def _without_none(value: Any) -> Any:
+    """TOML has no null: a JSON config's nulls mean "not set"."""
+    if isinstance(value, dict):
+        return {key: _without_none(inner) for key, inner in value.items() if inner is not None}
+    if isinstance(value, list):
+        return [_without_none(inner) for inner in value if inner is not None]
+    return value
+
+
+def _one_line(value: Any) -> str:
+    return " ".join(repr(value).split())

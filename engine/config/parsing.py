@@ -1,0 +1,97 @@
+"""Reads a config file's text into a table, with problems that name line and column."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from engine.config.bundled import bundled_configs
+from engine.config.positions import KeyLines, json_key_lines, toml_key_lines
+from engine.config.problems import ConfigError, Problem, did_you_mean
+
+_AT = re.compile(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)$")
+
+
+def read_config(source: Path, named: Path) -> tuple[str, dict[str, Any], KeyLines]:
+    """The text, the table and the lines of the keys of ``source``, which the caller named ``named``."""
+    text = _read_text(source, named)
+    suffix = source.suffix.lower()
+    if suffix == ".toml":
+        return text, _parse_toml(text, named), toml_key_lines(text)
+    if suffix == ".json":
+        return text, _parse_json(text, named), json_key_lines(text)
+    raise ConfigError(
+        [Problem("a config is a .toml or a .json file", file=named, remedy="Rename it or name another file")]
+    )
+
+
+def _read_text(source: Path, named: Path) -> str:
+    if source.is_dir():
+        inside = sorted(path.name for path in [*source.glob("*.toml"), *source.glob("*.json")])
+        remedy = f"It holds {', '.join(inside[:5])}" if inside else "Name a .toml or .json file"
+        raise ConfigError([Problem("this is a directory, not a config", file=named, remedy=remedy)])
+    try:
+        data = source.read_bytes()
+    except FileNotFoundError as error:
+        raise ConfigError([Problem("there is no such file", file=named, remedy=_nearest_file(named))]) from error
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise ConfigError([Problem(f"the config cannot be read: {reason}", file=named)]) from error
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ConfigError([Problem("the config is not UTF-8 text", file=named, line=line)]) from error
+
+
+def _nearest_file(path: Path) -> str | None:
+    if path.is_symlink():
+        return f"It is a link to {path.readlink()}, which is missing"
+    if not path.parent.is_dir():
+        bundled = {"/".join(["examples", *config.parts[-2:]]): config for config in bundled_configs()}
+        near = did_you_mean("/".join(path.parts[-3:]), bundled)
+        return f"Did you mean {near}?" if near else f"There is no directory {path.parent}"
+    names = [file.name for file in path.parent.iterdir() if file.suffix.lower() in {".toml", ".json"}]
+    near = did_you_mean(path.name, names)
+    if near:
+        return f"Did you mean {near}?"
+    return f"Configs there: {', '.join(sorted(names)[:5])}" if names else None
+
+
+def _parse_toml(text: str, named: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        message = str(error)
+        line: int | None = None
+        where = ""
+        if found := _AT.search(message):
+            line = int(found[1]) if found[1] else text.count("\n") + 1
+            where = f", column {found[2]}" if found[2] else ", at its end"
+            message = message[: found.start()]
+        sentence = f"this is not TOML (line {line}{where}): {message[:1].lower()}{message[1:]}"
+        raise ConfigError([Problem(sentence, file=named, line=line)]) from error
+
+
+def _parse_json(text: str, named: Path) -> dict[str, Any]:
+    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        table = dict(items)
+        if len(table) != len(items):
+            keys = [key for key, _ in items]
+            double = next(key for key in keys if keys.count(key) > 1)
+            raise ConfigError([Problem(f"the key {double!r} stands twice in one table", file=named, key=double)])
+        return table
+
+    try:
+        value = json.loads(text, object_pairs_hook=pairs)
+    except json.JSONDecodeError as error:
+        sentence = f"this is not JSON (line {error.lineno}, column {error.colno}): {error.msg}"
+        raise ConfigError([Problem(sentence, file=named, line=error.lineno)]) from error
+    except RecursionError as error:
+        raise ConfigError([Problem("the JSON is nested too deeply", file=named)]) from error
+    if not isinstance(value, dict):
+        raise ConfigError([Problem("a JSON config is one object", file=named, line=1)])
+    return value

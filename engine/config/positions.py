@@ -1,0 +1,209 @@
+"""Which line of a config holds a key. Parsers keep the values and forget the lines, so the text is scanned again."""
+
+from __future__ import annotations
+
+import re
+
+_SPACE = " \t"
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+
+
+class KeyLines:
+    """Lines of dotted keys; a key that is not found answers with the nearest table around it."""
+
+    def __init__(self, lines: dict[str, int]) -> None:
+        self._lines = lines
+
+    def line(self, key: str | None) -> int | None:
+        """The 1-based line of ``key``, of the table that holds it, or None."""
+        parts = key.split(".") if key else []
+        while parts:
+            found = self._lines.get(".".join(parts))
+            if found is not None:
+                return found
+            parts.pop()
+        return None
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._lines
+
+
+def toml_key_lines(text: str) -> KeyLines:
+    """Scan TOML that a parser has already accepted."""
+    return KeyLines(_TomlScan(text).run())
+
+
+def json_key_lines(text: str) -> KeyLines:
+    """Scan JSON that a parser has already accepted."""
+    return KeyLines(_JsonScan(text).run())
+
+
+class _TomlScan:
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.at = 0
+        self.line = 1
+        self.lines: dict[str, int] = {}
+
+    def run(self) -> dict[str, int]:
+        table: list[str] = []
+        while self.at < len(self.text):
+            char = self.text[self.at]
+            if char in " \t\r\n":
+                self._step()
+            elif char == "#":
+                self._skip_comment()
+            elif char == "[":
+                line = self.line
+                while self.at < len(self.text) and self.text[self.at] == "[":
+                    self._step()
+                table = self._key()
+                self.lines.setdefault(".".join(table), line)
+                while self.at < len(self.text) and self.text[self.at] != "\n":
+                    self._step()
+            else:
+                before = self.at
+                line = self.line
+                key = [*table, *self._key()]
+                for end in range(len(table) + 1, len(key) + 1):
+                    self.lines.setdefault(".".join(key[:end]), line)
+                self._value(key)
+                if self.at == before:  # text that no parser would have accepted: go on all the same
+                    self._step()
+        return self.lines
+
+    def _step(self) -> None:
+        if self.text[self.at] == "\n":
+            self.line += 1
+        self.at += 1
+
+    def _skip_comment(self) -> None:
+        while self.at < len(self.text) and self.text[self.at] != "\n":
+            self._step()
+
+    def _key(self) -> list[str]:
+        """A dotted key up to its ``=`` or ``]``."""
+        parts: list[str] = []
+        while self.at < len(self.text):
+            char = self.text[self.at]
+            if char in "\"'":
+                parts.append(self._string())
+            elif match := _BARE.match(self.text, self.at):
+                parts.append(match.group())
+                self.at = match.end()
+            elif char in " \t.":
+                self._step()
+            else:
+                if char == "=":
+                    self._step()
+                break
+        return parts
+
+    def _string(self) -> str:
+        quote = self.text[self.at]
+        mark = quote * 3 if self.text.startswith(quote * 3, self.at) else quote
+        for _ in mark:
+            self._step()
+        begin = self.at
+        while self.at < len(self.text) and not self.text.startswith(mark, self.at):
+            if quote == '"' and self.text[self.at] == "\\":
+                self._step()
+            if self.at < len(self.text):
+                self._step()
+        content = self.text[begin : self.at]
+        while self.text.startswith(quote, self.at):  # a multi-line string may end in four or five quotes
+            self._step()
+        return content
+
+    def _value(self, key: list[str]) -> None:
+        """Skip one value; keys of inline tables are noted on the way."""
+        while self.at < len(self.text) and self.text[self.at] in _SPACE:
+            self._step()
+        if self.at >= len(self.text):
+            return
+        char = self.text[self.at]
+        if char in "\"'":
+            self._string()
+        elif char == "[":
+            self._step()
+            self._items(key, "]")
+        elif char == "{":
+            self._step()
+            self._items(key, "}")
+        else:
+            while self.at < len(self.text) and self.text[self.at] not in "\n,]}#":
+                self._step()
+
+    def _items(self, key: list[str], close: str) -> None:
+        while self.at < len(self.text):
+            char = self.text[self.at]
+            if char == close:
+                self._step()
+                return
+            if char in " \t\r\n,":
+                self._step()
+            elif char == "#":
+                self._skip_comment()
+            elif close == "]":
+                before = self.at
+                self._value(key)
+                if self.at == before:
+                    self._step()
+            else:
+                before, line = self.at, self.line
+                inner = [*key, *self._key()]
+                self.lines.setdefault(".".join(inner), line)
+                self._value(inner)
+                if self.at == before:
+                    self._step()
+
+
+class _JsonScan:
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.at = 0
+        self.line = 1
+        self.lines: dict[str, int] = {}
+
+    def run(self) -> dict[str, int]:
+        path: list[str | None] = []  # one entry a nesting level: the key being read, None inside a list
+        expect_key = False
+        while self.at < len(self.text):
+            char = self.text[self.at]
+            if char == "\n":
+                self.line += 1
+                self.at += 1
+            elif char == "{":
+                path.append("")
+                expect_key = True
+                self.at += 1
+            elif char == "[":
+                path.append(None)
+                expect_key = False
+                self.at += 1
+            elif char in "}]":
+                if path:
+                    path.pop()
+                expect_key = False
+                self.at += 1
+            elif char == ",":
+                expect_key = bool(path) and path[-1] is not None
+                self.at += 1
+            elif char == '"':
+                word = self._string()
+                if expect_key and path:
+                    path[-1] = word
+                    self.lines.setdefault(".".join(part for part in path if part), self.line)
+                    expect_key = False
+            else:
+                self.at += 1
+        return self.lines
+
+    def _string(self) -> str:
+        self.at += 1
+        begin = self.at
+        while self.at < len(self.text) and self.text[self.at] != '"':
+            self.at += 2 if self.text[self.at] == "\\" else 1
+        content = self.text[begin : self.at]
+        self.at += 1
+        return content

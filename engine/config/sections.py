@@ -1,0 +1,296 @@
+"""Every key of a config, documented once: meaning, unit, default and effect stand in its description.
+
+A key is here only when something reads it. Keys of later versions are listed in ``later.py``, so that using one
+gets an error that says so instead of being ignored.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+Scope = Literal["local", "serverless", "dedicated"]
+Loss = Literal["importance_sampling", "ppo", "cispo", "dro", "dppo"]
+
+DEFAULT_FACTORY = "engine.episodes:create_runtime"
+COOKBOOK_FACTORY = "loops_cookbook.episodes:create_runtime"
+_EPISODE = re.compile(r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$")
+_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
+
+
+class Section(BaseModel):
+    """A table of the config: unknown keys and values of the wrong type are errors, and nothing changes after loading."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class RuntimeConfig(Section):
+    tasks: Annotated[Path, Field(strict=False)] = Field(
+        description="JSONL file with one task a line, relative to the config. Every line is validated against the "
+        "episode's task type before anything starts. Required."
+    )
+    episode: str = Field(
+        description="The episode class as 'module:Class'; the module lies beside the config. Required."
+    )
+    agent_timeout_seconds: float = Field(
+        600.0,
+        gt=0,
+        le=86_400,
+        description="Seconds that an attempt's run() may take before it is cut; what it left is still graded, with "
+        "grading.timed_out set.",
+    )
+    setup_timeout_seconds: float = Field(
+        120.0,
+        gt=0,
+        le=86_400,
+        description="Seconds that an attempt's setup() may take; after that the attempt is retried as an "
+        "infrastructure failure.",
+    )
+    grading_timeout_seconds: float = Field(
+        120.0,
+        gt=0,
+        le=86_400,
+        description="Seconds that one call of grade() or grade_group() may take before it counts as failed.",
+    )
+    options: dict[str, Any] = Field(
+        default_factory=dict,
+        description="The episode's own settings, validated as its options type. Empty by default.",
+    )
+
+    @field_validator("episode")
+    @classmethod
+    def _episode_names_a_class(cls, value: str) -> str:
+        if not _EPISODE.match(value):
+            raise ValueError(f"must be 'module:Class', such as 'direct_episode:AnswerEpisode', not {value!r}")
+        return value
+
+
+class RuntimeSettings(Section):
+    factory: str = Field(
+        DEFAULT_FACTORY,
+        description=f"What runs the episodes. Only {DEFAULT_FACTORY!r} exists; the cookbook's spelling "
+        f"{COOKBOOK_FACTORY!r} means the same.",
+    )
+    config: RuntimeConfig = Field(description="The runtime's own settings.")
+
+    @field_validator("factory")
+    @classmethod
+    def _one_factory(cls, value: str) -> str:
+        if value == COOKBOOK_FACTORY:
+            return DEFAULT_FACTORY
+        if value != DEFAULT_FACTORY:
+            raise ValueError(
+                f"{value!r} is not available in this version; the only runtime is {DEFAULT_FACTORY!r}"
+            )
+        return value
+
+
+class ModelSettings(Section):
+    base_model: str = Field(
+        min_length=1,
+        description="The model that is trained. With scope 'local': the shipped model's name or a directory with a "
+        "Llama, SmolLM2, Qwen2 or Qwen3 model in safetensors (relative to the config). On Baseten: a name that Loops "
+        "offers, such as 'Qwen/Qwen3.5-4B'. Required.",
+    )
+    tokenizer: str | None = Field(
+        None,
+        min_length=1,
+        description="Tokenizer to use instead of the model's own: a directory (relative to the config) or a Hugging "
+        "Face name.",
+    )
+    renderer: str | None = Field(
+        None,
+        min_length=1,
+        description="Name of the chat renderer, such as 'qwen3'. By default it is detected from the tokenizer.",
+    )
+    lora_rank: int = Field(
+        8, ge=1, le=512, description="Rank of the LoRA adapter; higher learns more and costs more memory."
+    )
+    max_seq_len: int = Field(
+        ge=16,
+        le=4_194_304,
+        description="Tokens of a whole conversation: prompt, replies and tool results together. Required.",
+    )
+    renderer_chat_template_kwargs: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Arguments of the chat template, such as { enable_thinking = false }. Empty by default.",
+    )
+    seed: int = Field(0, ge=0, le=2**31 - 1, description="Seed of the LoRA adapter's first weights.")
+
+
+class TrainingSettings(Section):
+    mode: Literal["sync"] = Field(
+        "sync",
+        description="'sync': each update trains on groups that the newest policy sampled, and the next groups wait "
+        "for it.",
+    )
+    group_size: int = Field(
+        16,
+        ge=2,
+        le=4096,
+        description="Attempts at one task per group; each attempt's advantage is its reward minus the group's mean.",
+    )
+    groups_per_step: int = Field(1, ge=1, le=4096, description="Groups that one optimizer step trains on.")
+    max_steps: int = Field(ge=1, description="Optimizer steps after which the run is done. Required.")
+    max_group_losses: int = Field(
+        0,
+        ge=0,
+        description="Attempts that a group may lose to infrastructure failures and still train on the rest.",
+    )
+    max_consecutive_unusable_groups: int = Field(
+        20,
+        ge=1,
+        description="Groups in a row that may teach nothing (all rewards alike, or lost) before the run stops as "
+        "failed.",
+    )
+    max_rollout_retries: int = Field(
+        2, ge=0, le=100, description="Times an attempt is run again after an infrastructure failure."
+    )
+    max_concurrent_rollouts: int | None = Field(
+        None,
+        ge=1,
+        le=100_000,
+        description="Attempts that may run at the same time. Default: group_size x groups_per_step.",
+    )
+    learning_rate: float = Field(
+        1e-4, gt=0, le=1, description="Adam's step size; constant through the run."
+    )
+    loss: Loss = Field("cispo", description="Policy loss computed by Loops on the sampled tokens.")
+    loss_config: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Settings of the loss, handed to Loops as loss_fn_config: clip_low_threshold and "
+        "clip_high_threshold (ppo, cispo), beta (dro), dppo_mask_high, dppo_mask_low, adv_tau and kl_tau (dppo). "
+        "Empty: Loops' defaults.",
+    )
+    loss_aggregation: Literal["sum", "token_mean"] = Field(
+        "sum",
+        description="'sum': the loss is the sum over the step's trained tokens; 'token_mean': that sum divided by "
+        "their number.",
+    )
+    beta1: float = Field(0.9, ge=0, lt=1, description="Adam's decay of the gradient's mean.")
+    beta2: float = Field(0.95, ge=0, lt=1, description="Adam's decay of the gradient's square.")
+    eps: float = Field(1e-12, gt=0, le=1e-2, description="Adam's guard against division by zero.")
+    weight_decay: float = Field(0.0, ge=0, le=1, description="Decoupled weight decay of the adapter.")
+    grad_clip_norm: float = Field(
+        1.0, ge=0, description="Gradients with a larger norm are scaled down to it; 0 turns clipping off."
+    )
+    seed: int = Field(
+        0,
+        ge=0,
+        le=2**31 - 1,
+        description="Seed of the task order and of every sampling request; the same seed gives the same run locally.",
+    )
+    max_steps_off_policy: int = Field(
+        0, ge=0, description="Updates by which a group's policy may be older than its step; 0 in sync mode."
+    )
+    max_policy_delta_in_trajectory: int = Field(
+        0, ge=0, description="Updates that may be published while one attempt runs; 0 in sync mode."
+    )
+    shuffle_tasks: bool = Field(
+        True, description="Whether each pass over the tasks has its own seeded order; false keeps the file's order."
+    )
+
+
+class SamplingSettings(Section):
+    temperature: float = Field(
+        1.0,
+        gt=0,
+        le=5,
+        description="Sampling temperature. The trainer always scores at 1.0, so another value biases the loss.",
+    )
+    top_p: float = Field(
+        1.0, gt=0, le=1, description="Nucleus sampling; below 1.0 the trained ratio is biased by the cut mass."
+    )
+    top_k: int = Field(
+        -1,
+        ge=-1,
+        description="Sample among the k likeliest tokens; -1 turns it off. Biases the ratio as top_p does.",
+    )
+    max_tokens: int = Field(
+        1024,
+        ge=1,
+        description="Tokens of one reply, at most; clamped to what max_seq_len leaves. Truncated replies say so.",
+    )
+    stop: list[str] = Field(
+        default_factory=list,
+        description="Strings that end a reply, beside the model's own stop tokens. Empty by default.",
+    )
+
+    @field_validator("stop")
+    @classmethod
+    def _no_empty_stop(cls, value: list[str]) -> list[str]:
+        if any(not text for text in value):
+            raise ValueError("must not hold an empty string, which would end every reply at once")
+        return value
+
+
+class ComputeSettings(Section):
+    scope: Scope | None = Field(
+        None,
+        description="Where the trainer and the sampler run: 'local' (a Loops-compatible server on this machine), "
+        "'serverless' or 'dedicated' (Baseten, billed). Default: BASETEN_LOOPS_SCOPE where it is set, otherwise what "
+        "Loops chooses for the model.",
+    )
+    base_url: str | None = Field(
+        None,
+        min_length=8,
+        description="Address of the Loops service, for scopes other than 'local'. Default: LOOPS_BASE_URL, otherwise "
+        "Baseten.",
+    )
+    keep_run: bool = Field(
+        True,
+        description="Whether the Loops run stays up when training ends; a dedicated one bills until it is "
+        "deactivated. false deactivates it on exit.",
+    )
+    replicas: int | None = Field(
+        None, ge=1, le=64, description="Trainer replicas; scope 'dedicated' only. Default: 1."
+    )
+    spot: bool | None = Field(
+        None,
+        description="Whether to run on cheaper capacity that can be taken away; scope 'dedicated' only. Default: "
+        "false.",
+    )
+    request_timeout_seconds: float = Field(
+        600.0,
+        gt=0,
+        le=86_400,
+        description="Seconds that one request to Loops may take before the run treats it as failed.",
+    )
+
+    @field_validator("base_url")
+    @classmethod
+    def _a_web_address(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith(("http://", "https://")):
+            raise ValueError(f"must begin with http:// or https://, not {value!r}")
+        return value
+
+
+class OutputSettings(Section):
+    output_dir: Annotated[Path, Field(strict=False)] = Field(
+        Path("runs"), description="Directory of all runs, relative to the working directory. Default: 'runs'."
+    )
+    name: str | None = Field(
+        None,
+        description="Name of this config's runs and of their directory in output_dir. Default: the name of the "
+        "config's directory.",
+    )
+    trace: Literal["full", "samples", "off"] = Field(
+        "full",
+        description="Transcripts kept: all ('full'), one attempt of each group ('samples') or none ('off').",
+    )
+    progress_every_seconds: float = Field(
+        10.0, gt=0, le=3600, description="Seconds between progress lines of a run without a screen."
+    )
+
+    @field_validator("name")
+    @classmethod
+    def _one_directory_name(cls, value: str | None) -> str | None:
+        if value is not None and not _NAME.match(value):
+            raise ValueError(
+                f"must be one directory name of letters, digits, '.', '_' and '-', beginning with a letter or "
+                f"digit, not {value!r}"
+            )
+        return value

@@ -1,0 +1,144 @@
+"""The config as a whole, and the rules between its keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from pydantic import Field
+
+from engine.config.problems import Problem, did_you_mean
+from engine.config.sections import (
+    ComputeSettings,
+    ModelSettings,
+    OutputSettings,
+    RuntimeSettings,
+    SamplingSettings,
+    Scope,
+    Section,
+    TrainingSettings,
+)
+
+EffectiveScope = Literal["local", "serverless", "dedicated", "default"]
+
+LOSS_CONFIG_KEYS: dict[str, frozenset[str]] = {
+    "importance_sampling": frozenset(),
+    "ppo": frozenset({"clip_low_threshold", "clip_high_threshold"}),
+    "cispo": frozenset({"clip_low_threshold", "clip_high_threshold"}),
+    "dro": frozenset({"beta"}),
+    "dppo": frozenset({"dppo_mask_high", "dppo_mask_low", "adv_tau", "kl_tau"}),
+}
+
+
+class Settings(Section):
+    """An RL config. Paths are absolute and ``output.name`` is filled once ``engine.config.load`` made it."""
+
+    recipe: Literal["rl"] = Field(description="What the config is for: 'rl' (reinforcement learning). Required.")
+    runtime: RuntimeSettings = Field(description="What runs the episodes, and on which tasks.")
+    model: ModelSettings = Field(description="The model and its tokenizer.")
+    training: TrainingSettings = Field(description="Groups, steps, loss and optimizer.")
+    sampling: SamplingSettings = Field(
+        default_factory=lambda: SamplingSettings.model_validate({}), description="How replies are sampled."
+    )
+    compute: ComputeSettings = Field(
+        default_factory=lambda: ComputeSettings.model_validate({}),
+        description="Where the trainer and the sampler run.",
+    )
+    output: OutputSettings = Field(
+        default_factory=lambda: OutputSettings.model_validate({}), description="What is written, and where."
+    )
+
+    @property
+    def max_concurrent_rollouts(self) -> int:
+        """The limit that holds: the configured one, or one step's attempts."""
+        return self.training.max_concurrent_rollouts or (
+            self.training.group_size * self.training.groups_per_step
+        )
+
+
+def scope_of(configured: Scope | None, from_environment: str | None) -> EffectiveScope:
+    """Where a run goes: the config's word beats BASETEN_LOOPS_SCOPE, which beats Loops' own choice ("default")."""
+    if configured is not None:
+        return configured
+    value = (from_environment or "").strip().lower()
+    if value in {"", "default"}:
+        return "default"
+    if value in {"deployment", "dedicated"}:
+        return "dedicated"
+    if value == "serverless":
+        return "serverless"
+    if value == "local":
+        return "local"
+    raise ValueError(
+        f"the environment variable BASETEN_LOOPS_SCOPE is {from_environment!r}; it can be serverless, deployment or "
+        "local"
+    )
+
+
+def rule_problems(settings: Settings, scope: EffectiveScope) -> Iterator[Problem]:
+    """What no single key shows: keys that contradict each other, or that do nothing where the run goes."""
+    training, model, sampling, compute = settings.training, settings.model, settings.sampling, settings.compute
+    for key in ("max_steps_off_policy", "max_policy_delta_in_trajectory"):
+        if getattr(training, key) != 0:
+            yield Problem(
+                f"[training] {key} is {getattr(training, key)}, but mode 'sync' never trains on an older policy",
+                key=f"training.{key}",
+                remedy="Set it to 0",
+            )
+    if training.max_group_losses > training.group_size - 2:
+        yield Problem(
+            f"[training] max_group_losses is {training.max_group_losses}, but a group of {training.group_size} needs "
+            "at least 2 attempts left to compare",
+            key="training.max_group_losses",
+            remedy=f"Set it to {training.group_size - 2} or less",
+        )
+    if sampling.max_tokens >= model.max_seq_len:
+        configured = "max_tokens" in sampling.model_fields_set
+        yield Problem(
+            f"[sampling] max_tokens is {sampling.max_tokens}{'' if configured else ' (its default)'}, which leaves no "
+            f"room for a prompt in [model] max_seq_len = {model.max_seq_len}",
+            key="sampling.max_tokens" if configured else "model.max_seq_len",
+            remedy="Set max_tokens below max_seq_len",
+        )
+    if "skip_token_normalization" in training.loss_config:
+        yield Problem(
+            "[training.loss_config] skip_token_normalization is set by [training] loss_aggregation",
+            key="training.loss_config.skip_token_normalization",
+            remedy="Remove it and choose loss_aggregation 'sum' or 'token_mean'",
+        )
+    if scope != "dedicated":
+        where = {
+            "local": "this run is local",
+            "serverless": "a serverless run shares a pool",
+            "default": "this config does not say [compute] scope = 'dedicated'",
+        }[scope]
+        for key in ("replicas", "spot"):
+            if getattr(compute, key) is not None:
+                yield Problem(
+                    f"[compute] {key} sizes a dedicated deployment, and {where}",
+                    key=f"compute.{key}",
+                    remedy=f"Remove {key}, or set [compute] scope = 'dedicated'",
+                )
+    if scope == "local" and compute.base_url is not None:
+        yield Problem(
+            "[compute] base_url names a Loops service, but a local run starts its own server",
+            key="compute.base_url",
+            remedy="Remove base_url; to use a server that already runs, set scope = 'dedicated' and BASETEN_API_KEY "
+            "to its key",
+        )
+
+
+def loss_config_doubts(settings: Settings) -> Iterator[Problem]:
+    """Keys of ``loss_config`` that Loops does not document for this loss; the trainer has the last word on them."""
+    loss = settings.training.loss
+    known = LOSS_CONFIG_KEYS[loss]
+    for name in settings.training.loss_config:
+        if name in known or name == "skip_token_normalization":
+            continue
+        meant = did_you_mean(name, known)
+        listed = ", ".join(sorted(known)) or "no settings"
+        yield Problem(
+            f"[training.loss_config] {name} is no documented setting of the loss {loss!r}",
+            key=f"training.loss_config.{name}",
+            remedy=f"Did you mean {meant}?" if meant else f"{loss} takes {listed}",
+        )

@@ -1,0 +1,122 @@
+"""The tasks file: JSONL, one task a line, all of it validated before anything is spent."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from engine.config.problems import ConfigError, Problem
+
+_MOST_SHOWN = 200  # bad lines reported one by one; a file of another format has a million of them
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedTask:
+    """One line of the tasks file, as the episode's task type."""
+
+    id: str  # its field id or name, otherwise its line number
+    index: int  # 0-based, in file order
+    line: int  # 1-based
+    value: Any
+
+
+def load_tasks(path: Path, task_type: Any) -> list[LoadedTask]:
+    """Every task of ``path``; raises ConfigError with all bad lines, not the first alone."""
+    data = _read(path)
+    adapter: TypeAdapter[Any] = TypeAdapter(task_type)
+    tasks: list[LoadedTask] = []
+    problems: list[Problem] = []
+    lines_of_ids: dict[str, int] = {}
+    for number, raw in enumerate(data.removeprefix(_BOM).split(b"\n"), start=1):
+        line = raw.strip()
+        if not line:
+            continue
+        try:
+            fields, value = _parse(line, adapter)
+        except _BadLine as bad:
+            problems += [Problem(text, file=path, line=number, key=key) for key, text in bad.findings]
+            continue
+        task_id = _task_id(fields, number)
+        first = lines_of_ids.setdefault(task_id, number)
+        if first != number:
+            problems.append(
+                Problem(
+                    f"the task {task_id!r} is already on line {first}",
+                    file=path,
+                    line=number,
+                    remedy="Give every task its own id",
+                )
+            )
+            continue
+        tasks.append(LoadedTask(task_id, len(tasks), number, value))
+    if problems:
+        if len(problems) > _MOST_SHOWN:
+            more = len(problems) - _MOST_SHOWN
+            problems = [*problems[:_MOST_SHOWN], Problem(f"and {more} more problems", file=path)]
+        raise ConfigError(problems)
+    if not tasks:
+        raise ConfigError([Problem("the tasks file holds no task", file=path, remedy="Write one JSON object a line")])
+    return tasks
+
+
+class _BadLine(Exception):
+    def __init__(self, findings: list[tuple[str | None, str]]) -> None:
+        super().__init__(findings)
+        self.findings = findings
+
+
+def _read(path: Path) -> bytes:
+    if path.is_dir():
+        raise ConfigError([Problem("the tasks file is a directory", file=path, remedy="Name a JSONL file")])
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise ConfigError([Problem("there is no such tasks file", file=path)]) from error
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise ConfigError([Problem(f"the tasks file cannot be read: {reason}", file=path)]) from error
+
+
+def _parse(line: bytes, adapter: TypeAdapter[Any]) -> tuple[Any, Any]:
+    try:
+        fields = json.loads(line)
+    except UnicodeDecodeError as error:
+        raise _BadLine([(None, "the line is not UTF-8 text")]) from error
+    except json.JSONDecodeError as error:
+        raise _BadLine([(None, f"the line is not JSON (column {error.colno}): {error.msg}")]) from error
+    except RecursionError as error:
+        raise _BadLine([(None, "the line's JSON is nested too deeply")]) from error
+    try:
+        return fields, adapter.validate_json(line)
+    except ValidationError as error:
+        found: list[tuple[str | None, str]] = []
+        for detail in error.errors(include_url=False):
+            key = ".".join(str(part) for part in detail["loc"]) or None
+            found.append((key, _sentence(key, detail["type"], detail["msg"])))
+        raise _BadLine(found) from error
+    except Exception as error:  # noqa: BLE001 - a validator of the user's task type may raise anything
+        raise _BadLine([(None, f"the task type refused the line: {type(error).__name__}: {error}")]) from error
+
+
+def _sentence(key: str | None, kind: str, message: str) -> str:
+    if key is None:
+        return f"the task is not valid: {message[:1].lower()}{message[1:]}"
+    if kind == "missing":
+        return f"the task has no {key!r}"
+    if kind == "extra_forbidden":
+        return f"the task's type has no field {key!r}"
+    return f"the task's {key!r} is not valid: {message[:1].lower()}{message[1:]}"
+
+
+def _task_id(fields: Any, number: int) -> str:
+    if isinstance(fields, dict):
+        for name in ("id", "name"):
+            value = fields.get(name)
+            if isinstance(value, (str, int)) and not isinstance(value, bool) and str(value):
+                return str(value)
+    return str(number)
