@@ -1,0 +1,262 @@
+"""The run directory: what people read with other tools, written beside the store and rebuildable from it.
+
+``run.json`` · ``config.toml`` · ``steps.jsonl`` · ``rollouts.jsonl`` · ``transcripts/<group>-<attempt>.json`` ·
+``run.log``. Everything here is read back from the store's file, so secrets are gone already.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import re
+import secrets
+import sqlite3
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from engine.store.codec import decode_row, unpack_transcript
+from engine.store.errors import StoreError
+from engine.store.rows import AttemptRow, GroupRow, GroupState, LogRow, RunRow, StepRow, TranscriptRow
+
+_FINAL_GROUPS = frozenset({GroupState.TRAINED, GroupState.REJECTED, GroupState.LOST})
+_LONGEST_NAME = 80
+_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"  # no l, o, 0, 1: ids are read aloud and typed
+
+
+def new_run_id(now: float | None = None) -> str:
+    """A sortable, unique id such as ``20261129-143501-k3f9`` (local time)."""
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(now))
+    return f"{stamp}-{''.join(secrets.choice(_ALPHABET) for _ in range(4))}"
+
+
+def safe_name(name: str) -> str:
+    """A name that is one harmless path component: letters, digits, dot, dash, underscore; never hidden or empty."""
+    clean = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-")[:_LONGEST_NAME]
+    return clean or "run"
+
+
+def run_directory(output_dir: Path, name: str, run_id: str) -> Path:
+    """Where a run's directory lies: ``<output_dir>/<name>/<run_id>``."""
+    return output_dir / safe_name(name) / safe_name(run_id)
+
+
+class RunDirectory:
+    """Writes the files of one run. All methods raise OSError where the disk refuses."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def create(self, run: RunRow) -> None:
+        """Make the directory with ``run.json`` and ``config.toml``. Raises StoreError where that fails."""
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (self.path / "transcripts").mkdir(mode=0o700, exist_ok=True)
+            self._replace("config.toml", run.config_toml)
+            self.write_run(run)
+        except OSError as error:
+            raise StoreError(
+                f"the run directory {self.path} could not be made: {error.strerror or error}"
+            ) from error
+
+    def write_run(self, run: RunRow) -> None:
+        """Replace ``run.json`` in one atomic move."""
+        fields = {**dataclasses.asdict(run), "state": str(run.state)}
+        del fields["config_toml"]
+        self._replace("run.json", dump_file_json(fields, indent=2) + "\n")
+
+    def append_steps(self, steps: Iterable[StepRow]) -> None:
+        """One line per finished step: its number, times, version, and the metrics by their names."""
+        self._append("steps.jsonl", (step_line(step) for step in steps))
+
+    def append_rollouts(self, attempts: Iterable[tuple[GroupRow, AttemptRow]]) -> None:
+        """One line per attempt of a decided group."""
+        self._append("rollouts.jsonl", (rollout_line(group, attempt) for group, attempt in attempts))
+
+    def append_log(self, rows: Iterable[LogRow]) -> None:
+        self._append("run.log", (log_line(row) for row in rows))
+
+    def write_transcript(self, row: TranscriptRow) -> None:
+        name = f"transcripts/{row.group_id:06d}-{row.attempt:03d}.json"
+        self._replace(name, dump_file_json(dataclasses.asdict(row)) + "\n")
+
+    def clear(self) -> None:
+        """Remove the files that grow by appending, before a rebuild writes them anew."""
+        for name in ("steps.jsonl", "rollouts.jsonl", "run.log"):
+            (self.path / name).unlink(missing_ok=True)
+
+    def _append(self, name: str, lines: Iterator[str]) -> None:
+        text = "".join(f"{line}\n" for line in lines)
+        if text:
+            descriptor = os.open(self.path / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(text)
+
+    def _replace(self, name: str, text: str) -> None:
+        target = self.path / name
+        temporary = target.with_name(f".{target.name}.{os.getpid()}.{threading.get_ident()}")
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
+        temporary.replace(target)
+
+
+def step_line(step: StepRow) -> str:
+    head = {
+        "step": step.step,
+        "started_at": step.started_at,
+        "ended_at": step.ended_at,
+        "policy_version": step.policy_version,
+    }
+    return dump_file_json({**head, **step.metrics})
+
+
+def rollout_line(group: GroupRow, attempt: AttemptRow) -> str:
+    fields = {**dataclasses.asdict(attempt), "state": str(attempt.state)}
+    del fields["run_id"]
+    about = {
+        "step": group.step,
+        "task_id": group.task_id,
+        "task_index": group.task_index,
+        "group_state": str(group.state),
+        "group_reason": group.reason,
+    }
+    return dump_file_json({**fields, **about})
+
+
+def log_line(row: LogRow) -> str:
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(row.at))
+    text = row.text.replace("\r", "\\r").replace("\n", "\n    ")
+    return f"{stamp} {row.level:<7} {row.source}: {text}"
+
+
+def dump_file_json(value: Any, indent: int | None = None) -> str:
+    """Strict JSON for other tools: what JSON has no number for becomes null."""
+    try:
+        return json.dumps(value, allow_nan=False, ensure_ascii=False, indent=indent)
+    except ValueError:
+        return json.dumps(_finite(value), allow_nan=False, ensure_ascii=False, indent=indent)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(member) for key, member in value.items()}
+    if isinstance(value, list):
+        return [_finite(member) for member in value]
+    return value
+
+
+class RunFiles:
+    """Keeps a live run's directory up to date, from the writer's thread, with what was just committed."""
+
+    def __init__(self, run_id: str, directory: RunDirectory, last_log_id: int = 0) -> None:
+        self._run_id = run_id
+        self._directory = directory
+        self._lock = threading.Lock()
+        self._run = False
+        self._log = False
+        self._last_log_id = last_log_id
+        self._steps: set[int] = set()
+        self._groups: set[int] = set()
+        self._written_steps: set[int] = set()
+        self._written_groups: set[int] = set()
+
+    def run_changed(self) -> None:
+        self._run = True
+
+    def log_changed(self) -> None:
+        self._log = True
+
+    def step_changed(self, row: StepRow) -> None:
+        if row.state == "done":
+            with self._lock:
+                self._run = True
+                if row.step not in self._written_steps:
+                    self._steps.add(row.step)
+
+    def group_changed(self, row: GroupRow) -> None:
+        if row.state in _FINAL_GROUPS:
+            with self._lock:
+                if row.group_id not in self._written_groups:
+                    self._groups.add(row.group_id)
+
+    def after_commit(self, connection: sqlite3.Connection) -> None:
+        """Write what the last commits made final. Raises OSError."""
+        with self._lock:
+            run, self._run = self._run, False
+            log, self._log = self._log, False
+            steps, self._steps = sorted(self._steps), set()
+            groups, self._groups = sorted(self._groups), set()
+            self._written_steps.update(steps)
+            self._written_groups.update(groups)
+        if steps:
+            self._directory.append_steps(_steps(connection, self._run_id, steps))
+        for group_id in groups:
+            write_group(connection, self._directory, self._run_id, group_id)
+        if log:
+            rows = read_log(connection, self._run_id, self._last_log_id)
+            self._directory.append_log(rows)
+            if rows:
+                self._last_log_id = rows[-1].log_id
+        if run:
+            row = connection.execute("SELECT * FROM runs WHERE run_id = ?", (self._run_id,)).fetchone()
+            if row is not None:
+                self._directory.write_run(decode_row(RunRow, row))
+
+
+def _steps(connection: sqlite3.Connection, run_id: str, steps: list[int]) -> list[StepRow]:
+    found: list[StepRow] = []
+    for step in steps:
+        row = connection.execute(
+            "SELECT * FROM steps WHERE run_id = ? AND step = ?", (run_id, step)
+        ).fetchone()
+        if row is not None:
+            found.append(decode_row(StepRow, row))
+    return found
+
+
+def read_log(connection: sqlite3.Connection, run_id: str, after_id: int, limit: int = -1) -> list[LogRow]:
+    """Log rows with an id above ``after_id``, oldest first; ``limit`` -1 is all."""
+    rows = connection.execute(
+        "SELECT * FROM log WHERE run_id = ? AND log_id > ? ORDER BY log_id LIMIT ?", (run_id, after_id, limit)
+    )
+    return [decode_row(LogRow, row) for row in rows]
+
+
+def write_group(connection: sqlite3.Connection, directory: RunDirectory, run_id: str, group_id: int) -> None:
+    """Append a group's attempts to ``rollouts.jsonl`` and write their transcripts. Raises OSError."""
+    key = (run_id, group_id)
+    found = connection.execute("SELECT * FROM groups WHERE run_id = ? AND group_id = ?", key).fetchone()
+    if found is None:
+        return
+    group = decode_row(GroupRow, found)
+    attempts = connection.execute(
+        "SELECT * FROM attempts WHERE run_id = ? AND group_id = ? ORDER BY attempt", key
+    ).fetchall()
+    directory.append_rollouts((group, decode_row(AttemptRow, row)) for row in attempts)
+    for row in connection.execute("SELECT * FROM transcripts WHERE run_id = ? AND group_id = ?", key):
+        directory.write_transcript(unpack_transcript(row))
+
+
+def rebuild(connection: sqlite3.Connection, run: RunRow, path: Path) -> RunDirectory:
+    """Write a run's whole directory anew from the store. Raises StoreError or OSError."""
+    directory = RunDirectory(path)
+    directory.create(run)
+    directory.clear()
+    steps = connection.execute(
+        "SELECT * FROM steps WHERE run_id = ? AND state = 'done' ORDER BY step", (run.run_id,)
+    )
+    directory.append_steps([decode_row(StepRow, row) for row in steps])
+    groups = connection.execute(
+        "SELECT group_id FROM groups WHERE run_id = ? ORDER BY group_id", (run.run_id,)
+    )
+    for (group_id,) in groups.fetchall():
+        write_group(connection, directory, run.run_id, group_id)
+    directory.append_log(read_log(connection, run.run_id, 0))
+    return directory
