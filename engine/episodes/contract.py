@@ -1,0 +1,129 @@
+"""The Episode contract: what a user writes.
+
+One episode object is one attempt at one task. ``setup`` prepares its environment, ``run`` is the agent, ``grade``
+turns what happened into a reward. See ``engine.episodes.runtime`` for what the engine does around them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar, get_args, get_origin
+
+from engine.policy.conversation import Model
+
+#: What ``run`` may return: numbers become ``rollout/<key>`` (their mean), texts ``rollout/<key>/<value>`` (a rate).
+Metadata = Mapping[str, Any]
+
+
+class SandboxNotConfigured(Exception):
+    """An episode asked for a sandbox although its config names none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task[TaskT]:
+    """One line of the tasks file: its validated ``value``, its id and its 0-based place in the file."""
+
+    value: TaskT
+    id: str
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """Given to ``setup``, before the agent starts."""
+
+    attempt: int
+
+    def require_sandbox(self, provider: Any = None) -> Any:
+        """The attempt's sandbox.
+
+        Raises:
+            SandboxNotConfigured: the config has no ``[runtime.config.sandbox]``.
+        """
+        raise SandboxNotConfigured(
+            "this episode asks for a sandbox, but the config has no [runtime.config.sandbox] section"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """Given to ``run``: the policy to talk to."""
+
+    model: Model
+    attempt: int
+
+    def require_sandbox(self, provider: Any = None) -> Any:
+        """As :meth:`Setup.require_sandbox`."""
+        return Setup(self.attempt).require_sandbox(provider)
+
+
+@dataclass(frozen=True, slots=True)
+class Grading:
+    """Given to ``grade``. ``timed_out``: the agent's deadline cut ``run``."""
+
+    timed_out: bool
+    attempt: int
+
+    def require_execution_sandbox(self, provider: Any = None) -> Any:
+        """The sandbox that the agent worked in, as it left it. Raises as :meth:`Setup.require_sandbox`."""
+        return Setup(self.attempt).require_sandbox(provider)
+
+
+class Episode[TaskT, OptionsT]:
+    """Base class of a user's episode.
+
+    ``TaskT`` is the pydantic model of one line of the tasks file, ``OptionsT`` that of
+    ``[runtime.config.options]`` (or None). Raise from ``setup`` or ``run`` only when the episode did not happen
+    (infrastructure): the attempt is then tried again in a fresh one. Anything the agent did, however badly,
+    deserves a reward.
+    """
+
+    #: How often a raising ``grade`` is called again. Above 0 only if grading twice does no harm.
+    grading_retries: ClassVar[int] = 0
+    #: How the agent reaches the policy. "direct": through ``sample.model``.
+    model_access: ClassVar[str] = "direct"
+
+    def __init__(self, task: Task[TaskT], options: OptionsT) -> None:
+        self.task = task
+        self.options = options
+
+    async def setup(self, setup: Setup) -> None:
+        """Prepare the environment. The default does nothing."""
+
+    async def run(self, sample: Sampling) -> Metadata | None:
+        """The agent: talk to ``sample.model`` until done; return metadata worth reporting."""
+        raise NotImplementedError(f"{type(self).__name__} does not define run()")
+
+    async def grade(self, grading: Grading) -> float:
+        """The reward of what happened, a finite number."""
+        raise NotImplementedError(f"{type(self).__name__} does not define grade()")
+
+
+def type_arguments(episode: type[Episode[Any, Any]]) -> tuple[Any, Any]:
+    """The (TaskT, OptionsT) that a class bound, looked up along its bases.
+
+    ``Any`` stands for one left open. ``None`` (or ``NoneType``) as OptionsT means: takes no options.
+    """
+    bound: dict[Any, Any] = {}
+    found: tuple[Any, Any] = (Any, Any)
+
+    def visit(cls: type, arguments: tuple[Any, ...]) -> None:
+        nonlocal found
+        if cls is Episode:
+            if arguments:
+                task, options = arguments
+                found = (
+                    bound.get(task, Any) if isinstance(task, TypeVar) else task,
+                    bound.get(options, Any) if isinstance(options, TypeVar) else options,
+                )
+            return
+        parameters = getattr(cls, "__parameters__", ())
+        bound.update(zip(parameters, arguments, strict=False))
+        for base in getattr(cls, "__orig_bases__", cls.__bases__):
+            origin = get_origin(base) or base
+            if isinstance(origin, type) and issubclass(origin, Episode):
+                visit(origin, get_args(base))
+
+    visit(episode, ())
+    return found

@@ -1,0 +1,270 @@
+"""What the engine does around one attempt: deadlines, retries, grading, and a record of all of it.
+
+An attempt ends in one of four ways: graded (DONE), lost (infrastructure failed and the retries are spent), discarded
+(nothing to train on), or cancelled. None of them raises: one failed attempt never fails a run. Only what makes every
+later attempt futile (``LoopsUnavailable``) and cancellation pass through.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import sysconfig
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from engine.episodes.contract import Episode, Grading, Sampling, Setup, Task
+from engine.loops.errors import LoopsUnavailable, one_line
+from engine.policy.conversation import ContextWindowExceeded, ConversationTrace, Model
+from engine.store.rows import AttemptState
+
+#: Frames below these are not the user's own code.
+_NOT_THE_USERS = (Path(__file__).resolve().parents[1], Path(sysconfig.get_path("stdlib")).resolve())
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """Seconds that each part of an attempt may take. A deadline of ``run`` is no error: the attempt is graded."""
+
+    setup: float
+    agent: float
+    grading: float
+
+
+@dataclass(slots=True)
+class AttemptResult:
+    """What an attempt left. ``reward`` is a finite number iff ``state`` is DONE.
+
+    ``timeline``: phase → [first start, last end, total seconds], times in Unix seconds.
+    """
+
+    state: AttemptState
+    trace: ConversationTrace
+    reward: float | None = None
+    ending: str | None = None
+    timed_out: bool = False
+    tries: int = 1
+    error: str | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+    timeline: dict[str, list[float]] = field(default_factory=dict)
+    started_at: float = 0.0
+    ended_at: float = 0.0
+
+
+class AttemptClock:
+    """Which phase an attempt is in, and how long each took; tells a listener of every change."""
+
+    def __init__(self, changed: Callable[[AttemptState], None]) -> None:
+        self._changed = changed
+        self._phase: AttemptState | None = None
+        self._since = 0.0
+        self.timeline: dict[str, list[float]] = {}
+
+    @property
+    def phase(self) -> AttemptState | None:
+        return self._phase
+
+    def enter(self, phase: AttemptState | None) -> None:
+        """End the phase so far and begin another (None: only end it)."""
+        if phase == self._phase:
+            return
+        now = time.time()
+        if self._phase is not None:
+            entry = self.timeline.setdefault(self._phase.value, [self._since, now, 0.0])
+            entry[1] = now
+            entry[2] += now - self._since
+        self._phase, self._since = phase, now
+        if phase is not None:
+            self._changed(phase)
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptPlan:
+    """All that is fixed about an attempt before it starts.
+
+    ``model`` makes the policy's face for one try: it is given the trace to write into, the try's number and the
+    waiting listener.
+    """
+
+    episode: type[Episode[Any, Any]]
+    task: Task[Any]
+    options: Any
+    attempt: int
+    deadlines: Deadlines
+    max_retries: int
+    model: Callable[[ConversationTrace, int, Callable[[bool], None]], Model]
+
+
+class _Infrastructure(Exception):
+    """setup or run raised: the episode did not happen. The message is one sentence."""
+
+
+async def run_attempt(
+    plan: AttemptPlan,
+    *,
+    changed: Callable[[AttemptState], None] = lambda _: None,
+    log: Callable[[str, str], None] = lambda _level, _text: None,
+) -> AttemptResult:
+    """Run one attempt to its end, trying again where its infrastructure failed.
+
+    Args:
+        changed: called on every change of phase.
+        log: called with a level and a text for what a person should be able to find later.
+
+    Raises:
+        LoopsUnavailable: Loops cannot serve the run any more.
+        asyncio.CancelledError: the caller cancelled it.
+    """
+    clock = AttemptClock(changed)
+    started = time.time()
+    error = ""
+    for number in range(1, plan.max_retries + 2):
+        trace = ConversationTrace()
+        try:
+            result = await _one_try(plan, number, trace, clock, log)
+        except _Infrastructure as failure:
+            error = str(failure)
+            last = number == plan.max_retries + 1
+            log("warning", f"try {number} failed{'; no retries left' if last else ', trying again'}: {error}")
+            continue
+        finally:
+            clock.enter(None)
+        break
+    else:
+        result = AttemptResult(
+            AttemptState.LOST,
+            ConversationTrace(),
+            error=error,
+            ending="infrastructure",
+            tries=plan.max_retries + 1,
+        )
+    result.timeline = clock.timeline
+    result.started_at, result.ended_at = started, time.time()
+    return result
+
+
+async def _one_try(
+    plan: AttemptPlan,
+    number: int,
+    trace: ConversationTrace,
+    clock: AttemptClock,
+    log: Callable[[str, str], None],
+) -> AttemptResult:
+    try:
+        episode = plan.episode(plan.task, plan.options)
+    except Exception as error:
+        raise _Infrastructure(_raised(f"{plan.episode.__name__}()", error)) from error
+
+    clock.enter(AttemptState.SETUP)
+    await _guarded(episode.setup(Setup(plan.attempt)), plan.deadlines.setup, "setup()")
+
+    clock.enter(AttemptState.ACTING)
+    model = plan.model(
+        trace,
+        number,
+        lambda waiting: clock.enter(AttemptState.SAMPLING if waiting else AttemptState.ACTING),
+    )
+    timed_out, ending, metadata = False, None, None
+    deadline = asyncio.timeout(plan.deadlines.agent)
+    try:
+        async with deadline:
+            metadata = await episode.run(Sampling(model, plan.attempt))
+    except TimeoutError as error:
+        if not deadline.expired():  # the agent's own TimeoutError, not our deadline
+            raise _Infrastructure(_raised("run()", error)) from error
+        timed_out, ending = True, "timed_out"
+    except ContextWindowExceeded:
+        ending = "context_overflow"
+    except (LoopsUnavailable, asyncio.CancelledError):
+        raise
+    except Exception as error:
+        raise _Infrastructure(_raised("run()", error)) from error
+
+    result = AttemptResult(AttemptState.DONE, trace, timed_out=timed_out, tries=number)
+    result.metadata = _plain_metadata(metadata, log)
+    reason = result.metadata.get("termination_reason")
+    result.ending = ending or (str(reason) if reason is not None else "completed")
+    if trace.replies == 0:
+        # Nothing was sampled, so there is nothing to train on and no policy to blame: grading it would only
+        # move the group's mean.
+        result.state, result.ending = AttemptState.DISCARDED, ending or "no_reply"
+        return result
+
+    clock.enter(AttemptState.GRADING)
+    reward, problem = await _grade(plan, episode, timed_out, log)
+    if problem is not None:
+        result.state, result.error, result.ending = AttemptState.LOST, problem, "grading_failed"
+    elif trace.trainable_tokens == 0:
+        result.state, result.reward, result.ending = AttemptState.DISCARDED, reward, "all_replies_discarded"
+    else:
+        result.reward = reward
+    return result
+
+
+async def _guarded(call: Any, seconds: float, what: str) -> Any:
+    """Await a user's coroutine within a deadline; anything it raises is infrastructure."""
+    deadline = asyncio.timeout(seconds)
+    try:
+        async with deadline:
+            return await call
+    except TimeoutError as error:
+        if deadline.expired():
+            raise _Infrastructure(f"{what} took longer than {seconds:g} s") from error
+        raise _Infrastructure(_raised(what, error)) from error
+    except (LoopsUnavailable, asyncio.CancelledError):
+        raise
+    except Exception as error:
+        raise _Infrastructure(_raised(what, error)) from error
+
+
+async def _grade(
+    plan: AttemptPlan, episode: Episode[Any, Any], timed_out: bool, log: Callable[[str, str], None]
+) -> tuple[float | None, str | None]:
+    """The reward, or what was wrong with grading. A grader that returns no finite number has failed too."""
+    problem = ""
+    for number in range(1, episode.grading_retries + 2):
+        try:
+            reward = await _guarded(
+                episode.grade(Grading(timed_out, plan.attempt)), plan.deadlines.grading, "grade()"
+            )
+        except _Infrastructure as failure:
+            problem = str(failure)
+        else:
+            if isinstance(reward, (bool, int, float)) and math.isfinite(reward):
+                return float(reward), None
+            problem = f"grade() must return a finite number, not {reward!r}"[:300]
+        log("warning", f"grading failed (call {number} of {episode.grading_retries + 1}): {problem}")
+    return None, problem
+
+
+def _raised(what: str, error: BaseException) -> str:
+    """What was raised and the innermost line of the user's own files, without a traceback."""
+    place = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        path = Path(frame.f_code.co_filename)
+        if "site-packages" not in path.parts and not any(map(path.is_relative_to, _NOT_THE_USERS)):
+            place = f" (line {line} of {path.name})"
+    return f"{what} raised {type(error).__name__}: {one_line(str(error)) or 'no message'}{place}"
+
+
+def _plain_metadata(metadata: Any, log: Callable[[str, str], None]) -> dict[str, Any]:
+    """Only what can be reported: numbers, texts, booleans. The rest is named once in the log."""
+    if metadata is None:
+        return {}
+    if not isinstance(metadata, Mapping):
+        log(
+            "warning",
+            f"run() must return a mapping or None; what it returned ({type(metadata).__name__}) is dropped",
+        )
+        return {}
+    plain: dict[str, Any] = {}
+    for key, value in metadata.items():
+        if isinstance(value, (bool, int, str)) or (isinstance(value, float) and math.isfinite(value)):
+            plain[str(key)] = value
+        elif value is not None:
+            log("warning", f"metadata {key!r} is {type(value).__name__}, not a number or text: dropped")
+    return plain

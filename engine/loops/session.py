@@ -1,0 +1,303 @@
+"""One run's session with Loops: its trainer and its paired sampler, through the SDK's async face alone.
+
+The SDK breaks when sync and async calls mix on one client, or when two event loops share one, so a session lives
+and dies on the loop that started it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from engine.loops.errors import LoopsUnavailable, explain, sample_failure
+from engine.policy.tokens import Completion
+
+#: The SDK bounds readiness, retries and polling by one number; a session's set-up gets this much, in seconds.
+LOCAL_READY_SECONDS = 120.0
+CLOSE_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """What a session is created with. ``request_seconds`` bounds one training operation and one sample."""
+
+    base_model: str
+    lora_rank: int
+    name: str
+    scope: str = "default"  # the SDK's word: default | serverless | deployment
+    seed: int | None = None
+    max_seq_len: int | None = None
+    replicas: int = 1
+    spot: bool = False
+    request_seconds: float = 1800.0
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingSettings:
+    """How the policy is sampled. ``stop``: strings, or else the renderer's stop ids."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = -1
+    stop: list[str] | list[int] | None = None
+
+
+@dataclass(slots=True)
+class TrainingDatum:
+    """One token-aligned row for an RL loss: all four lists have one entry per token of ``tokens``.
+
+    ``advantages`` and ``logprobs`` are 0.0 where nothing is trained; ``mask`` is 1.0 on trained tokens.
+    """
+
+    tokens: list[int]
+    logprobs: list[float]
+    advantages: list[float]
+    mask: list[float]
+
+
+@dataclass(slots=True)
+class TrainResult:
+    """What one optimizer step reported: the batch's loss and all metrics (losses, optimizer, divergence)."""
+
+    loss: float
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+def on_loopback(url: str | None) -> bool:
+    """Whether a URL names this machine."""
+    host = urlsplit(url or "").hostname or ""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def quiet_sdk() -> None:
+    """Keep the SDK's advice about log levels off stderr, and proxies away from this machine's own servers."""
+    logging.getLogger("baseten.loops").setLevel(logging.ERROR)
+    for name in ("NO_PROXY", "no_proxy"):
+        hosts = [host for host in os.environ.get(name, "").split(",") if host]
+        os.environ[name] = ",".join(dict.fromkeys([*hosts, "127.0.0.1", "localhost"]))
+
+
+class LoopsSession:
+    """A connected run. Create with :meth:`start`, end with :meth:`close`."""
+
+    def __init__(self, training: Any, settings: SessionSettings, url: str | None) -> None:
+        self._training = training
+        self._settings = settings
+        self._url = url
+        self._sampling: Any = None
+        self._sampling_settings = SamplingSettings()
+        self.loops_run_id: str = training.run_id
+        self.version = 0  # optimizer steps published so far
+        self.publishes = 0
+
+    @classmethod
+    async def start(
+        cls,
+        settings: SessionSettings,
+        *,
+        url: str | None,
+        api_key: str | None,
+        created: Callable[[str], None] = lambda _: None,
+    ) -> LoopsSession:
+        """Provision trainer and paired sampler and wait until the trainer is ready.
+
+        ``created`` is told the Loops run id as soon as it is known.
+
+        Raises:
+            LoopsUnavailable: with one sentence: wrong key, unknown model, nothing answers, never ready.
+        """
+        quiet_sdk()
+        from baseten.loops import ServiceClient
+
+        def connect() -> Any:
+            return ServiceClient(
+                api_key=api_key, base_url=url, availability_model="spot" if settings.spot else None
+            )
+
+        try:
+            service = await asyncio.to_thread(connect)
+        except Exception as error:
+            raise LoopsUnavailable(explain(error, "opening a session", url)) from error
+        ready = LOCAL_READY_SECONDS if on_loopback(url) else 3600.0
+        try:
+            training = await service.create_lora_training_client_async(
+                base_model=settings.base_model,
+                rank=settings.lora_rank,
+                replicas=settings.replicas,
+                seed=settings.seed,
+                max_seq_len=settings.max_seq_len,
+                timeout=settings.request_seconds,
+                # One knob for readiness and for how long one operation may be polled: never below the latter.
+                ready_timeout=max(ready, settings.request_seconds),
+                sampler_timeout=settings.request_seconds,
+                with_sampler=True,
+                name=settings.name,
+                scope=settings.scope,
+            )
+        except Exception as error:
+            raise LoopsUnavailable(explain(error, f"creating a run of {settings.base_model}", url)) from error
+        created(training.run_id)
+        return cls(training, settings, url)
+
+    @property
+    def tokenizer_source(self) -> str:
+        """Where the run's tokenizer is: a local directory, or a hub name (as the SDK's ``get_tokenizer`` reads it)."""
+        checkpoint = self._training.base_checkpoint
+        if checkpoint:
+            return checkpoint.removeprefix("hf://").split("@", 1)[0]
+        return self._settings.base_model
+
+    def use_sampling(self, settings: SamplingSettings) -> None:
+        """How :meth:`sample` samples from now on."""
+        self._sampling_settings = settings
+
+    async def publish(self, step: int) -> int:
+        """Hand the trainer's weights to the sampler; later samples use them. Returns the policy version ``step``.
+
+        Raises:
+            LoopsUnavailable: the weights could not be published.
+        """
+        try:
+            sampling = await self._training.save_weights_and_get_sampling_client_async("default")
+        except Exception as error:
+            raise LoopsUnavailable(explain(error, "publishing weights", self._url)) from error
+        previous, self._sampling = self._sampling, sampling
+        if previous is not None:
+            await previous.aclose()
+        self.version = step
+        self.publishes += 1
+        return step
+
+    async def sample(
+        self, prompt: Sequence[int], *, max_tokens: int, seed: int | None, affinity_key: str | None
+    ) -> Completion:
+        """Continue a prompt with the published policy (the ``Sampler`` of ``engine.policy.tokens``).
+
+        Raises:
+            SampleFailed: this call failed.
+            LoopsUnavailable: no later call can succeed.
+        """
+        from baseten.loops import ModelInput, SamplingParams
+
+        chosen = self._sampling_settings
+        client, version = self._sampling, self.version
+        params = SamplingParams(
+            max_tokens=max_tokens,
+            seed=seed,
+            stop=chosen.stop,
+            temperature=chosen.temperature,
+            top_p=chosen.top_p,
+            top_k=chosen.top_k,
+        )
+        try:
+            response = await client.sample_async(
+                ModelInput.from_ints(list(prompt)),
+                num_samples=1,
+                sampling_params=params,
+                affinity_key=affinity_key,
+            )
+        except Exception as error:
+            raise sample_failure(error, self._url) from error
+        sequence = response.sequences[0]
+        logprobs = sequence.logprobs
+        if logprobs is None or len(logprobs) != len(sequence.tokens):
+            raise LoopsUnavailable(
+                "the sampler returned "
+                + ("no logprobs" if logprobs is None else f"{len(logprobs)} logprobs")
+                + f" for {len(sequence.tokens)} tokens: nothing exact could be trained on them"
+            )
+        # The version is the engine's own count of published steps: the client is pinned to what was published last.
+        return Completion(list(sequence.tokens), list(logprobs), str(sequence.stop_reason), version)
+
+    async def train(
+        self,
+        batches: Sequence[Sequence[TrainingDatum]],
+        *,
+        loss: str,
+        loss_config: Mapping[str, Any] | None,
+        adam: Mapping[str, float],
+    ) -> TrainResult:
+        """One optimizer step over all batches, submitted together so that the trainer never waits for the client.
+
+        ``loss`` of the result is the mean over datums; divergence metrics are the SDK's own ``rl_metrics``.
+
+        Raises:
+            LoopsUnavailable: the trainer refused or lost an operation. The step may or may not have been applied.
+        """
+        from baseten.loops import AdamParams
+        from baseten.loops.rl_metrics import loops_compute_kl_sample_train
+
+        wire = [[_wire_datum(datum) for datum in batch] for batch in batches if batch]
+        try:
+            pending = [
+                await self._training.forward_backward_async(
+                    data=batch, loss_fn=loss, loss_fn_config=dict(loss_config) if loss_config else None
+                )
+                for batch in wire
+            ]
+            stepping = await self._training.optim_step_async(AdamParams(**adam))
+            outputs = [await future.result_async() for future in pending]
+            stepped = await stepping.result_async()
+        except Exception as error:
+            raise LoopsUnavailable(explain(error, "training", self._url)) from error
+        metrics: dict[str, float] = {}
+        rows = sum(len(batch) for batch in wire)
+        loss_value = 0.0
+        for batch, output in zip(wire, outputs, strict=True):
+            share = len(batch) / rows
+            loss_value += share * output.loss
+            for key, value in output.metrics.items():
+                metrics[f"train/{key}"] = metrics.get(f"train/{key}", 0.0) + share * value
+        for key, value in (stepped.metrics or {}).items():
+            metrics[f"optim/{key}"] = value
+        flat = [datum for batch in wire for datum in batch]
+        scored = [row.get("logprobs") for output in outputs for row in output.loss_fn_outputs]
+        if len(scored) == len(flat) and all(entry is not None for entry in scored):
+            try:
+                metrics.update(loops_compute_kl_sample_train(flat, scored))
+            except ValueError as error:  # rows not aligned: the numbers would be wrong, so there are none
+                raise LoopsUnavailable(f"the trainer's logprobs do not fit the batch: {error}") from error
+        return TrainResult(loss_value, metrics)
+
+    async def close(self) -> None:
+        """Close all clients; bounded, and never raises: a run's end is not the place to fail."""
+        log = logging.getLogger("loops_tui.loops")
+        closers: list[tuple[str, Any]] = []
+        if self._sampling is not None:
+            closers.append(("sampling client", self._sampling.aclose()))
+        closers.append(("training client", self._training.aclose()))
+        closers.append(("training client's thread", asyncio.to_thread(self._training.close)))
+        for what, closing in closers:
+            try:
+                await asyncio.wait_for(closing, CLOSE_SECONDS)
+            except Exception as error:  # noqa: BLE001 - logged; the process or its loop is about to end anyway
+                log.warning("closing the %s failed: %s", what, error)
+
+
+def _wire_datum(datum: TrainingDatum) -> Any:
+    from baseten.loops import Datum, ModelInput, TensorData
+
+    length = len(datum.tokens)
+
+    def tensor(values: list[float]) -> TensorData:
+        return TensorData(data=values, dtype="float32", shape=[length])
+
+    return Datum(
+        model_input=ModelInput.from_ints(datum.tokens),
+        loss_fn_inputs={
+            "logprobs": tensor(datum.logprobs),
+            "advantages": tensor(datum.advantages),
+            "mask": tensor(datum.mask),
+        },
+    )

@@ -1,0 +1,336 @@
+"""Token-exact conversations between an agent and the policy.
+
+An agent speaks in messages; the policy in tokens. A conversation keeps both: each reply's tokens stay as sampled, and
+a next turn adds only the new messages' tokens to them. Nothing sampled is ever decoded and tokenized again.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.policy.rendering import Message, ParsedReply, PolicyRenderer, ToolSpec
+from engine.policy.tokens import Completion, Sampler, Segment, Span
+
+
+class ContextWindowExceeded(Exception):
+    """The conversation has no room left for another reply (``[model] max_seq_len``)."""
+
+
+class MalformedToolCall(Exception):
+    """A tool call cannot be carried out as written. The message is meant to be handed back to the policy."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One tool call of a reply. ``arguments`` is the JSON text as the policy wrote it.
+
+    ``problem`` is None for a well-formed call; otherwise it says what is wrong, in words for the policy.
+    """
+
+    id: str
+    name: str | None
+    arguments: str
+    problem: str | None = None
+
+    def parse(self) -> dict[str, Any]:
+        """The arguments as an object.
+
+        Raises:
+            MalformedToolCall: the call is malformed; never returns ``{}`` in its place.
+        """
+        if self.problem is not None:
+            raise MalformedToolCall(self.problem)
+        value = json.loads(self.arguments)
+        if not isinstance(value, dict):
+            raise MalformedToolCall("the arguments must be a JSON object")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The exact tokens behind a reply.
+
+    ``clamped_from``: the ``max_tokens`` asked for, where the room left in the conversation was smaller; else None.
+    """
+
+    tokens: list[int]
+    logprobs: list[float]
+    stop_reason: str
+    policy_version: int | None
+    prompt_tokens: int
+    clamped_from: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What the policy answered. ``native_message`` is the assistant message to append to the messages."""
+
+    content: str | None
+    tool_calls: list[ToolCall]
+    native_message: Message | None
+    truncated: bool
+    sample: Sample
+    reasoning: str | None = None
+
+
+@dataclass(slots=True)
+class ConversationTrace:
+    """What one attempt said and sampled, over all its conversations.
+
+    ``turns`` has the shape of ``TranscriptRow.turns``; ``segments`` become datums.
+    """
+
+    segments: list[Segment] = field(default_factory=list)
+    turns: list[dict[str, Any]] = field(default_factory=list)
+    tools: list[ToolSpec] = field(default_factory=list)
+    replies: int = 0
+    prompt_tokens: int = 0  # tokens the sampler had to read, summed over calls
+
+    @property
+    def sampled_tokens(self) -> int:
+        return sum(segment.sampled_tokens for segment in self.segments)
+
+    @property
+    def trainable_tokens(self) -> int:
+        return sum(segment.trainable_tokens for segment in self.segments)
+
+    @property
+    def versions(self) -> list[int]:
+        """Policy versions of all replies that told theirs."""
+        return [
+            span.policy_version
+            for segment in self.segments
+            for span in segment.spans
+            if span.policy_version is not None
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyLimits:
+    """``max_seq_len`` bounds a whole conversation, ``max_tokens`` one reply (None: the room left). In tokens."""
+
+    max_seq_len: int
+    max_tokens: int | None
+
+
+class Model:
+    """The policy as an attempt sees it.
+
+    Args:
+        seed: gives the n-th call of this attempt its sampling seed, or None for a random one.
+        affinity_key: keeps one attempt's calls on one sampler replica, where the server offers that.
+        waiting: called with True when a reply is waited for and with False when it is there.
+    """
+
+    def __init__(
+        self,
+        *,
+        sampler: Sampler,
+        renderer: PolicyRenderer,
+        limits: ReplyLimits,
+        trace: ConversationTrace,
+        seed: Callable[[int], int | None] = lambda _: None,
+        affinity_key: str | None = None,
+        waiting: Callable[[bool], None] = lambda _: None,
+    ) -> None:
+        self._sampler = sampler
+        self._renderer = renderer
+        self._limits = limits
+        self._trace = trace
+        self._seed = seed
+        self._affinity_key = affinity_key
+        self._waiting = waiting
+        self._calls = 0
+
+    def conversation(self) -> Conversation:
+        """A new, empty conversation. An attempt may hold several."""
+        return Conversation(self)
+
+    async def _complete(self, prompt: Sequence[int], max_tokens: int) -> Completion:
+        call = self._calls
+        self._calls += 1
+        self._trace.prompt_tokens += len(prompt)
+        self._waiting(True)
+        try:
+            return await self._sampler.sample(
+                prompt, max_tokens=max_tokens, seed=self._seed(call), affinity_key=self._affinity_key
+            )
+        finally:
+            self._waiting(False)
+
+
+class Conversation:
+    """One growing exchange. Not for concurrent ``generate`` calls: open a second conversation instead."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._segment: Segment | None = None
+        self._messages: list[Message] = []  # as of the last reply, the reply included
+        self._tools: list[ToolSpec] = []
+        self._prompt: list[int] = []
+        self._completion: list[int] = []
+        self._spans: dict[int, Span] = {}  # by id() of the reply's sample
+        self._samples: list[Sample] = []  # keeps those ids alive
+        self._turns: dict[int, dict[str, Any]] = {}
+
+    async def generate(
+        self,
+        *,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[ToolSpec] | None = None,
+        max_tokens: int | None = None,
+    ) -> Reply:
+        """Ask the policy for the next reply.
+
+        ``messages`` is the whole conversation so far in OpenAI's format, replies as their ``native_message``.
+
+        Raises:
+            ContextWindowExceeded: no room for even one more token; nothing was sampled.
+            RenderingError: the chat template does not take these messages.
+        """
+        model, trace = self._model, self._model._trace
+        given = [dict(message) for message in messages]
+        offered = [dict(tool) for tool in tools or ()]
+        prompt, extends = self._next_prompt(given, offered)
+
+        limits = model._limits
+        room = limits.max_seq_len - len(prompt)
+        if room < 1:
+            raise ContextWindowExceeded(
+                f"the conversation is {len(prompt)} tokens long and max_seq_len is {limits.max_seq_len}"
+            )
+        wanted = max_tokens if max_tokens is not None else limits.max_tokens
+        clamped_from = wanted if wanted is not None and wanted > room else None
+        completion = await model._complete(prompt, room if wanted is None else min(wanted, room))
+
+        # Only now, with a reply in hand, does the conversation move on: a failed call leaves it as it was.
+        if extends and self._segment is not None:
+            self._segment.append_prompt(prompt[len(self._segment.tokens) :])
+        else:
+            self._segment = Segment()
+            trace.segments.append(self._segment)
+            self._segment.append_prompt(prompt)
+        span = self._segment.append_reply(completion)
+        parsed = model._renderer.parse(completion.tokens, prompt, offered)
+        sample = Sample(
+            completion.tokens,
+            completion.logprobs,
+            completion.stop_reason,
+            completion.policy_version,
+            len(prompt),
+            clamped_from,
+        )
+        reply = _reply(parsed, sample, trace.replies)
+        self._record(given, offered, reply, span)
+        self._messages = copy.deepcopy(given)
+        if reply.native_message is not None:
+            self._messages.append(copy.deepcopy(reply.native_message))
+        self._tools, self._prompt, self._completion = offered, list(prompt), list(completion.tokens)
+        return reply
+
+    def discard(self, reply: Reply) -> None:
+        """Drop a reply of this conversation from training: the policy neither gains nor loses by it.
+
+        Raises:
+            ValueError: the reply is not one of this conversation's.
+        """
+        span = self._spans.get(id(reply.sample))
+        if span is None:
+            raise ValueError("discard() takes a reply that this conversation generated")
+        span.trained = False
+        self._turns[id(reply.sample)]["sampled"]["discarded"] = True
+
+    def _next_prompt(self, messages: list[Message], tools: list[ToolSpec]) -> tuple[list[int], bool]:
+        """The prompt of the next call, and whether it extends the segment so far."""
+        known = len(self._messages)
+        if (
+            self._segment is not None
+            and tools == self._tools
+            and len(messages) > known
+            and messages[:known] == self._messages
+        ):
+            extended = self._model._renderer.extend(self._prompt, self._completion, messages[known:], tools)
+            if extended is not None:
+                return extended, True
+        return self._model._renderer.open(messages, tools), False
+
+    def _record(self, messages: list[Message], tools: list[ToolSpec], reply: Reply, span: Span) -> None:
+        """Add what is new to the transcript."""
+        trace = self._model._trace
+        known = len(self._messages) if messages[: len(self._messages)] == self._messages else 0
+        for message in messages[known:]:
+            turn = {
+                key: message[key] for key in ("role", "content", "name", "tool_call_id") if key in message
+            }
+            if message.get("tool_calls"):
+                turn["tool_calls"] = [_plain_call(call) for call in message["tool_calls"]]
+            trace.turns.append(turn)
+        for tool in tools:
+            if tool not in trace.tools:
+                trace.tools.append(tool)
+        turn = {
+            "role": "assistant",
+            "content": reply.content,
+            "sampled": {
+                "tokens": list(reply.sample.tokens),
+                "logprobs": list(reply.sample.logprobs),
+                "texts": self._model._renderer.token_texts(reply.sample.tokens),
+                "policy_version": reply.sample.policy_version,
+                "stop_reason": reply.sample.stop_reason,
+                "segment": len(trace.segments) - 1,
+                "truncated": reply.truncated,
+                "discarded": False,
+            },
+        }
+        if reply.reasoning:
+            turn["reasoning"] = reply.reasoning
+        if reply.tool_calls:
+            turn["tool_calls"] = [
+                {"id": call.id, "name": call.name, "arguments": call.arguments, "problem": call.problem}
+                for call in reply.tool_calls
+            ]
+        trace.turns.append(turn)
+        trace.replies += 1
+        self._samples.append(reply.sample)
+        self._spans[id(reply.sample)] = span
+        self._turns[id(reply.sample)] = turn
+
+
+def _plain_call(call: Mapping[str, Any]) -> dict[str, Any]:
+    function = call.get("function") or call
+    arguments = function.get("arguments")
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    return {"id": call.get("id"), "name": function.get("name"), "arguments": text, "problem": None}
+
+
+def _reply(parsed: ParsedReply, sample: Sample, number: int) -> Reply:
+    calls = [
+        ToolCall(call.id or f"call_{number}_{index}", call.name, call.arguments, call.problem)
+        for index, call in enumerate(parsed.tool_calls)
+    ]
+    message: Message = {"role": "assistant", "content": parsed.content}
+    if parsed.reasoning:
+        message["reasoning_content"] = parsed.reasoning
+    if calls:
+        message["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name or "", "arguments": call.arguments},
+            }
+            for call in calls
+        ]
+    # A reply that is neither text nor a call cannot be put back into a chat: the episode sees None and ends.
+    usable = bool(parsed.content.strip() or calls or parsed.reasoning)
+    return Reply(
+        content=parsed.content or None,
+        tool_calls=calls,
+        native_message=message if usable else None,
+        truncated=sample.stop_reason == "length",
+        sample=sample,
+        reasoning=parsed.reasoning,
+    )

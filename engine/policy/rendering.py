@@ -1,0 +1,238 @@
+"""Messages to tokens and back: a thin adapter over the ``renderers`` library.
+
+The library owns chat templates and the proof that a next turn extends the last one; this module chooses the
+renderer, checks the proof once more, and turns its records into the engine's own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from renderers import Renderer
+
+Message = dict[str, Any]
+ToolSpec = dict[str, Any]
+
+#: Renderers tried on a local directory whose name says nothing, in this order: the first whose tokens equal the
+#: directory's own chat template on every probe is taken.
+_PROBED = ("qwen3", "qwen3.5", "llama-3", "glm-4.5", "minimax-m2")
+
+
+class RenderingError(Exception):
+    """No tokenizer or renderer for a model, or messages that it cannot render. One clear sentence."""
+
+
+@dataclass(slots=True)
+class ParsedToolCall:
+    """A tool call as the policy wrote it. ``problem`` says what is wrong with it, in words for the policy."""
+
+    id: str | None
+    name: str | None
+    arguments: str
+    problem: str | None = None
+
+
+@dataclass(slots=True)
+class ParsedReply:
+    """A reply's tokens read back into text, reasoning and tool calls."""
+
+    content: str
+    reasoning: str | None = None
+    tool_calls: list[ParsedToolCall] = field(default_factory=list)
+
+
+class PolicyRenderer:
+    """One model's chat format.
+
+    Attributes:
+        name: the renderer's class name, e.g. ``Qwen3Renderer``.
+        how: how it was chosen, e.g. "named by [model] renderer" or "auto-detected by Prime".
+        stop_token_ids: token ids that end a reply.
+    """
+
+    def __init__(self, renderer: Renderer, tokenizer: Any, how: str) -> None:
+        self._renderer = renderer
+        self._tokenizer = tokenizer
+        self.name = type(renderer).__name__
+        self.how = how
+        self.stop_token_ids: list[int] = [int(token) for token in renderer.get_stop_token_ids()]
+
+    @property
+    def tokenizer(self) -> Any:
+        """The Hugging Face tokenizer below."""
+        return self._tokenizer
+
+    def open(self, messages: Sequence[Message], tools: Sequence[ToolSpec] | None) -> list[int]:
+        """The tokens of a whole conversation up to where the next reply begins.
+
+        Raises:
+            RenderingError: the chat template does not take these messages.
+        """
+        try:
+            ids = self._renderer.render_ids(
+                list(messages),  # type: ignore[arg-type] - plain dicts are what its TypedDicts are
+                tools=_bare(tools),
+                add_generation_prompt=True,
+            )
+        except Exception as error:  # templates raise anything; the sentence keeps the reason
+            raise RenderingError(f"{self.name} cannot render these messages: {_sentence(error)}") from error
+        return [int(token) for token in ids]
+
+    def extend(
+        self,
+        prompt: Sequence[int],
+        completion: Sequence[int],
+        new_messages: Sequence[Message],
+        tools: Sequence[ToolSpec] | None,
+    ) -> list[int] | None:
+        """The next turn's prompt, if it is proven to begin with exactly ``prompt + completion``; else None."""
+        if not new_messages:
+            return None
+        bridged = self._renderer.bridge_to_next_turn(
+            list(prompt),
+            list(completion),
+            list(new_messages),  # type: ignore[arg-type]
+            tools=_bare(tools),
+        )
+        if bridged is None:
+            return None
+        ids = [int(token) for token in bridged.token_ids]
+        before = [*prompt, *completion]
+        return ids if len(ids) > len(before) and ids[: len(before)] == before else None
+
+    def parse(
+        self, completion: Sequence[int], prompt: Sequence[int], tools: Sequence[ToolSpec] | None
+    ) -> ParsedReply:
+        """Read a reply. Malformed tool calls come back with a ``problem``; nothing is repaired."""
+        parsed = self._renderer.parse_response(list(completion), tools=_bare(tools), prompt_ids=list(prompt))
+        known = {tool.get("function", tool).get("name") for tool in tools or ()}
+        calls: list[ParsedToolCall] = []
+        for call in parsed.tool_calls:
+            arguments = call.arguments
+            text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+            problem: str | None = None
+            if str(call.status) != "ok":
+                text = call.raw
+                problem = f"the tool call could not be read ({str(call.status).replace('_', ' ')})"
+            elif known and call.name not in known:
+                problem = f"there is no tool named {call.name!r}; the tools are {', '.join(sorted(map(str, known)))}"
+            elif not isinstance(arguments, dict):
+                problem = "the arguments must be a JSON object"
+            calls.append(ParsedToolCall(call.id, call.name, text, problem))
+        return ParsedReply(parsed.content or "", parsed.reasoning_content, calls)
+
+    def token_texts(self, tokens: Sequence[int]) -> list[str]:
+        """Each token's own text, for showing; not for reading back."""
+        return [str(self._tokenizer.decode([token], skip_special_tokens=False)) for token in tokens]
+
+
+def _bare(tools: Sequence[ToolSpec] | None) -> Any:
+    """``renderers`` renders a tool list as given; an empty one means no tools."""
+    return list(tools) if tools else None
+
+
+def _sentence(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300]
+
+
+def load_renderer(
+    *,
+    model_name: str,
+    tokenizer_source: str,
+    renderer: str | None = None,
+    template_kwargs: Mapping[str, Any] | None = None,
+) -> PolicyRenderer:
+    """Load a tokenizer and choose its renderer.
+
+    Args:
+        model_name: the name the model is known by (``Qwen/Qwen3-8B``), or a directory.
+        tokenizer_source: a local directory, or a hub name. Blocking: seconds on a first import.
+        renderer: a name of ``renderers``, or None to find out.
+        template_kwargs: ``[model] renderer_chat_template_kwargs``.
+
+    Raises:
+        RenderingError: with a sentence that says what is missing or wrong.
+    """
+    from renderers import config_from_name, create_renderer
+    from renderers.base import MODEL_RENDERER_MAP, load_tokenizer, merge_chat_template_kwargs
+
+    kwargs = dict(template_kwargs or {})
+    directory = Path(tokenizer_source)
+    if directory.is_absolute() and not directory.is_dir():
+        raise RenderingError(f"there is no tokenizer at {tokenizer_source}: no such directory")
+    try:
+        tokenizer = load_tokenizer(tokenizer_source)
+    except Exception as error:  # transformers raises anything here
+        raise RenderingError(
+            f"the tokenizer of {tokenizer_source!r} could not be loaded: {_sentence(error)}"
+        ) from error
+
+    def build(name: str, how: str) -> PolicyRenderer:
+        try:
+            config = merge_chat_template_kwargs(cast(Any, config_from_name(name)), kwargs)
+            return PolicyRenderer(create_renderer(tokenizer, config), tokenizer, how)
+        except Exception as error:  # validation, missing special tokens, unknown names
+            raise RenderingError(
+                f"the renderer {name!r} does not fit the model {model_name!r}: {_sentence(error)}"
+            ) from error
+
+    if renderer is not None:
+        return build(renderer, "named by [model] renderer")
+    mapped = MODEL_RENDERER_MAP.get(model_name) or MODEL_RENDERER_MAP.get(tokenizer_source)
+    if mapped is not None:
+        return build(mapped, "auto-detected by Prime")
+    for name in _PROBED:
+        try:
+            candidate = build(name, "auto-detected: same tokens as the model's chat template")
+        except RenderingError:
+            continue  # its special tokens or its template settings are not this model's
+        if _same_as_template(candidate, tokenizer, kwargs):
+            return candidate
+    if not getattr(tokenizer, "chat_template", None):
+        raise RenderingError(
+            f"the tokenizer of {tokenizer_source!r} has no chat template and no renderer knows the model; "
+            "name one with [model] renderer"
+        )
+    return build("default", "the model's own chat template; each turn is a segment of its own")
+
+
+_PROBES: tuple[list[Message], ...] = (
+    [{"role": "user", "content": "Name a colour."}],
+    [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "One?\nTwo."}],
+)
+_PROBE_TOOL: ToolSpec = {
+    "type": "function",
+    "function": {
+        "name": "look",
+        "description": "Look at a file.",
+        "parameters": {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]},
+    },
+}
+
+
+def _same_as_template(candidate: PolicyRenderer, tokenizer: Any, kwargs: Mapping[str, Any]) -> bool:
+    """Whether the renderer and the tokenizer's own template agree where a conversation is opened."""
+    if not getattr(tokenizer, "chat_template", None):
+        return False
+    for messages in _PROBES:
+        for tools in (None, [_PROBE_TOOL]):
+            try:
+                theirs = tokenizer.apply_chat_template(
+                    messages,
+                    tools=tools,
+                    add_generation_prompt=True,
+                    tokenize=True,
+                    return_dict=False,
+                    **kwargs,
+                )
+                ours = candidate.open(messages, tools)
+            except Exception:  # noqa: BLE001 - a template that refuses a probe is no match, whatever it raises
+                return False
+            if list(theirs) != ours:
+                return False
+    return True

@@ -1,0 +1,1 @@
+"""Recipes: the training loops. A recipe knows nothing of who hosts it or who watches it."""

@@ -1,0 +1,60 @@
+"""What a host hands to a recipe, and what the recipe hands back.
+
+The host (``engine.hosting``) claims the run, starts or finds the Loops server, opens the store, and calls ``train(project, handle)``. The recipe reports every change through the handle and returns an
+:class:`Outcome`, or raises :class:`RunFailed` with one sentence for a person.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine.store.rows import RunState
+
+if TYPE_CHECKING:
+    from engine.recipes.control import RunControl
+    from engine.store.recorder import RunRecorder
+
+
+class RunFailed(Exception):
+    """The run cannot go on. The message is one clear sentence; details belong in the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoopsEndpoint:
+    """Where Loops is. ``url`` None means the SDK's own default (Baseten).
+
+    ``api_key`` never reaches a log or the store; it is left out of ``repr``.
+    """
+
+    scope: str  # "local" | "serverless" | "dedicated" | "default" (Loops chooses)
+    url: str | None
+    api_key: str | None
+
+    def __repr__(self) -> str:
+        return f"LoopsEndpoint(scope={self.scope!r}, url={self.url!r})"
+
+
+@dataclass(slots=True)
+class RunHandle:
+    """Everything a recipe needs of its host. The recorder keeps the run directory up to date as well."""
+
+    run_id: str
+    recorder: RunRecorder
+    control: RunControl
+    endpoint: LoopsEndpoint
+
+    def log(self, level: str, source: str, text: str) -> None:
+        """One line into the store's log and run.log; ``level`` is debug, info, warning or error."""
+        self.recorder.log(level, source, text)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How a run ended. ``state`` is DONE, STOPPED or ABORTED; failures are raised, not returned."""
+
+    state: RunState
+    steps: int
+    reward_first: float | None = None
+    reward_last: float | None = None
+    loops_run_id: str | None = None

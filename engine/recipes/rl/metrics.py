@@ -1,0 +1,138 @@
+"""One step's numbers under the names of steps.jsonl."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+
+from engine.episodes.runtime import AttemptResult
+from engine.loops.session import TrainResult
+from engine.recipes.rl.groups import Group
+from engine.store.rows import AttemptState
+
+
+def rollout_metrics(attempts: Sequence[AttemptResult]) -> dict[str, float]:
+    """``rollout/…`` over graded attempts: means of numbers, rates of texts, as ``run`` returned them."""
+    metrics: dict[str, float] = {}
+    if not attempts:
+        return metrics
+    numbers: dict[str, list[float]] = {}
+    texts: dict[str, Counter[str]] = {}
+    for attempt in attempts:
+        for key, value in attempt.metadata.items():
+            if isinstance(value, str):
+                texts.setdefault(key, Counter())[value] += 1
+            else:
+                numbers.setdefault(key, []).append(float(value))
+    for key, values in numbers.items():
+        metrics[f"rollout/{key}"] = statistics.fmean(values)
+    for key, counts in texts.items():
+        for value, count in counts.items():
+            metrics[f"rollout/{key}/{value}"] = count / len(attempts)
+    metrics["rollout/turns"] = statistics.fmean(a.trace.replies for a in attempts)
+    metrics["rollout/timed_out"] = statistics.fmean(float(a.timed_out) for a in attempts)
+    metrics["rollout/truncated"] = statistics.fmean(
+        float(any(turn.get("sampled", {}).get("truncated") for turn in a.trace.turns)) for a in attempts
+    )
+    return metrics
+
+
+def reward_metrics(trained: Sequence[Group], finished: Sequence[Group]) -> dict[str, float]:
+    """``reward/…`` (``reward/task/<id>``: that task's groups) and ``discard/…``. ``finished`` holds every group since the last step, the trained ones included."""
+    metrics: dict[str, float] = {}
+    kept = [reward for group in trained for reward in _rewards(group)]
+    every = [reward for group in finished for reward in _rewards(group)]
+    if kept:
+        metrics["reward/mean"] = statistics.fmean(kept)
+        metrics["reward/min"], metrics["reward/max"] = min(kept), max(kept)
+        metrics["reward/group_std_mean"] = statistics.fmean(
+            group.verdict.std
+            for group in trained
+            if group.verdict is not None and group.verdict.std is not None
+        )
+    if every:
+        metrics["reward/mean_with_unusable"] = statistics.fmean(every)
+    tasks: dict[str, list[float]] = {}
+    for group in finished:
+        tasks.setdefault(group.task.id, []).extend(_rewards(group))
+    for task_id, rewards in tasks.items():
+        if rewards:
+            metrics[f"reward/task/{task_id}"] = statistics.fmean(rewards)
+    reasons = Counter(group.verdict.reason for group in finished if group.verdict and group.verdict.reason)
+    for reason in ("no_variance", "too_many_losses"):
+        metrics[f"discard/groups/{reason}"] = float(reasons.get(reason, 0))
+    lost = Counter(
+        result.ending or "unknown"
+        for group in finished
+        for result in group.finished
+        if result.state in (AttemptState.LOST, AttemptState.DISCARDED)
+    )
+    metrics["discard/attempts"] = float(sum(lost.values()))
+    for reason, count in lost.items():
+        metrics[f"discard/attempts/{reason}"] = float(count)
+    metrics["rollout/retries"] = float(
+        sum(result.tries - 1 for group in finished for result in group.finished)
+    )
+    return metrics
+
+
+def token_metrics(
+    trained: Sequence[Group], finished: Sequence[Group], rollout_seconds: float
+) -> dict[str, float]:
+    """``tokens/…``: counts of this step and rates per second of rollout."""
+    every = [result for group in finished for result in group.graded]
+    sampled = sum(result.trace.sampled_tokens for result in every)
+    metrics = {
+        "tokens/sampled": float(sampled),
+        "tokens/prompt": float(sum(result.trace.prompt_tokens for result in every)),
+        "tokens/trained": float(sum(r.trace.trainable_tokens for group in trained for r in group.graded)),
+        "tokens/sampled_per_second": sampled / rollout_seconds if rollout_seconds > 0 else 0.0,
+    }
+    if every:
+        metrics["tokens/segments_per_attempt"] = statistics.fmean(len(r.trace.segments) for r in every)
+        metrics["tokens/sampled_per_attempt"] = sampled / len(every)
+    return metrics
+
+
+def time_metrics(finished: Sequence[Group], rollout: float, train: float, publish: float) -> dict[str, float]:
+    """``time/…`` in seconds, and the share of attempts' own time that each phase took."""
+    total = rollout + train + publish
+    metrics = {"time/step": total, "time/rollout": rollout, "time/train": train, "time/publish": publish}
+    spent: dict[str, float] = {}
+    for group in finished:
+        for result in group.finished:
+            for phase, entry in result.timeline.items():
+                spent[phase] = spent.get(phase, 0.0) + entry[2]
+    whole = sum(spent.values())
+    if whole > 0:
+        for phase, seconds in spent.items():
+            metrics[f"time/attempt_share/{phase}"] = seconds / whole
+    if total > 0:
+        metrics["time/share/rollout"] = rollout / total
+        metrics["time/share/train"] = train / total
+        metrics["time/share/publish"] = publish / total
+    return metrics
+
+
+def step_metrics(
+    trained: Sequence[Group],
+    finished: Sequence[Group],
+    result: TrainResult,
+    seconds: tuple[float, float, float],
+) -> dict[str, float]:
+    """All numbers of one step; ``seconds`` are those of rollout, training and publishing."""
+    return {
+        **reward_metrics(trained, finished),
+        **rollout_metrics([attempt for group in finished for attempt in group.graded]),
+        **token_metrics(trained, finished, seconds[0]),
+        **time_metrics(finished, *seconds),
+        "loss": result.loss,
+        **result.metrics,
+        "groups/trained": float(len(trained)),
+        "groups/finished": float(len(finished)),
+    }
+
+
+def _rewards(group: Group) -> list[float]:
+    return list(group.verdict.rewards.values()) if group.verdict else []

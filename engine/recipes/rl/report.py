@@ -1,0 +1,154 @@
+"""Telling the store what a run does: the rows of groups, attempts, steps and transcripts."""
+
+from __future__ import annotations
+
+import time
+
+from engine.episodes.runtime import AttemptResult
+from engine.recipes.contract import RunHandle
+from engine.recipes.rl.groups import Group
+from engine.store.rows import (
+    AttemptRow,
+    AttemptState,
+    GroupRow,
+    GroupState,
+    StepRow,
+    TranscriptRow,
+)
+
+
+class Reporter:
+    """Writes one run's rows. Holds the last row of each group and attempt in flight, nothing of finished ones."""
+
+    def __init__(self, handle: RunHandle, trace: str) -> None:
+        self._handle = handle
+        self._trace = trace
+        self._step = 0
+        self._groups: dict[int, GroupRow] = {}
+        self._attempts: dict[tuple[int, int], AttemptRow] = {}
+
+    def phase(self, text: str) -> None:
+        """What the run is doing now, in a word or two."""
+        self._handle.recorder.run(phase=text)
+
+    def step_began(self, step: int) -> StepRow:
+        """A step's row; hand it back to :meth:`step_changed` as it goes on."""
+        self._step = step
+        row = StepRow(self._handle.run_id, step, "collecting", time.time())
+        self._handle.recorder.step(row)
+        return row
+
+    def step_changed(self, row: StepRow) -> None:
+        self._handle.recorder.step(row)
+
+    def group_started(self, group: Group) -> None:
+        row = GroupRow(
+            run_id=self._handle.run_id,
+            group_id=group.group_id,
+            state=GroupState.RUNNING,
+            task_id=group.task.id,
+            task_index=group.task.index,
+            step=self._step,
+            epoch=group.epoch,
+            policy_version=group.policy_version,
+            started_at=group.started_at,
+        )
+        self._groups[group.group_id] = row
+        self._handle.recorder.group(row)
+        now = time.time()
+        for attempt in range(group.size):
+            queued = AttemptRow(
+                self._handle.run_id, group.group_id, attempt, AttemptState.QUEUED, queued_at=now
+            )
+            self._attempts[group.group_id, attempt] = queued
+            self._handle.recorder.attempt(queued)
+
+    def attempt_phase(
+        self, group: Group, attempt: int, state: AttemptState, tries: int | None = None
+    ) -> None:
+        """An attempt entered a phase."""
+        row = self._attempts[group.group_id, attempt]
+        row.state = state
+        if row.started_at is None:
+            row.started_at = time.time()
+        if tries is not None:
+            row.tries = tries
+        self._handle.recorder.attempt(row)
+
+    def attempt_ended(self, group: Group, attempt: int, result: AttemptResult) -> None:
+        """An attempt ended, however; its transcript goes to the store and leaves memory with the group."""
+        row = self._attempts[group.group_id, attempt]
+        trace = result.trace
+        versions = trace.versions
+        row.state, row.tries, row.reward = result.state, result.tries, result.reward
+        row.turns, row.prompt_tokens, row.sampled_tokens = (
+            trace.replies,
+            trace.prompt_tokens,
+            trace.sampled_tokens,
+        )
+        row.segments = len(trace.segments)
+        row.version_min = min(versions) if versions else None
+        row.version_max = max(versions) if versions else None
+        row.ending, row.timed_out, row.error = result.ending, result.timed_out, result.error
+        row.started_at, row.ended_at = result.started_at, result.ended_at
+        row.timeline, row.metadata = dict(result.timeline), dict(result.metadata)
+        self._handle.recorder.attempt(row)
+        group_row = self._groups[group.group_id]
+        if result.state is AttemptState.DONE:
+            group_row.attempts_done += 1
+        else:
+            group_row.attempts_lost += 1
+        self._handle.recorder.group(group_row)
+        if trace.turns and (self._trace == "full" or (self._trace == "samples" and attempt == 0)):
+            self._handle.recorder.transcript(
+                TranscriptRow(
+                    run_id=self._handle.run_id,
+                    group_id=group.group_id,
+                    attempt=attempt,
+                    task_id=group.task.id,
+                    reward=result.reward,
+                    ending=result.ending,
+                    turns=trace.turns,
+                    tools=trace.tools,
+                    metadata=dict(result.metadata),
+                )
+            )
+
+    def group_judged(self, group: Group) -> None:
+        """A group ended and was judged; its advantages are told."""
+        verdict = group.verdict
+        assert verdict is not None
+        row = self._groups[group.group_id]
+        lost = verdict.reason == "too_many_losses"
+        row.state = GroupState.READY if verdict.usable else GroupState.LOST if lost else GroupState.REJECTED
+        row.reason, row.ended_at = verdict.reason, group.ended_at
+        row.reward_mean, row.reward_std = verdict.mean, verdict.std
+        if verdict.rewards:
+            row.reward_min, row.reward_max = min(verdict.rewards.values()), max(verdict.rewards.values())
+        self._handle.recorder.group(row)
+        for attempt, advantage in verdict.advantages.items():
+            attempt_row = self._attempts[group.group_id, attempt]
+            attempt_row.advantage = advantage
+            self._handle.recorder.attempt(attempt_row)
+        for attempt in range(group.size):
+            del self._attempts[group.group_id, attempt]
+        if not verdict.usable:
+            del self._groups[group.group_id]
+
+    def group_trained(self, group: Group, step: int) -> None:
+        row = self._groups.pop(group.group_id)
+        row.state, row.step = GroupState.TRAINED, step
+        self._handle.recorder.group(row)
+
+    def unfinished(self, reason: str) -> None:
+        """The run ends with groups in flight or untrained: say so in their rows."""
+        now = time.time()
+        for row in self._attempts.values():
+            if row.ended_at is None:
+                row.state, row.ended_at = AttemptState.CANCELLED, now
+                self._handle.recorder.attempt(row)
+        for row in self._groups.values():
+            row.state, row.reason, row.ended_at = GroupState.REJECTED, reason, row.ended_at or now
+            self._handle.recorder.group(row)
+        self._attempts.clear()
+        self._groups.clear()
