@@ -63,7 +63,7 @@ class Project:
 
     @property
     def scope(self) -> EffectiveScope:
-        """Where the run goes: "local", "serverless", "dedicated", or "default" where Loops chooses."""
+        """Where the run goes: "local", "serverless", "dedicated", or "auto" where Loops chooses."""
         return self.loaded.scope
 
     @property

@@ -116,7 +116,7 @@ def _checked_class(config: LoadedConfig, found: Any, named: str) -> type[Episode
             )
         )
     if inspect.isabstract(found):
-        missing = ", ".join(sorted(found.__abstractmethods__))
+        missing = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
         problems.append(config.problem(_KEY, f"{found.__name__} is abstract: it lacks {missing}"))
     if problems:
         raise ConfigError(problems)
@@ -190,7 +190,9 @@ def _options_problems(
         else:
             message = f"{detail['msg'][:1].lower()}{detail['msg'][1:]}"
             problems.append(
-                config.problem(key, f"the option {name!r} is not valid: {message}, not {show(detail['input'])}")
+                config.problem(
+                    key, f"the option {name!r} is not valid: {message}, not {show(detail['input'])}"
+                )
             )
     return problems
 

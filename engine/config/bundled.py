@@ -18,7 +18,13 @@ def examples_dir() -> Path | None:
 def bundled_path(path: Path) -> Path | None:
     """The bundled file that a relative path such as ``examples/in_process_direct/train.toml`` names, or None."""
     root = examples_dir()
-    if root is None or path.is_absolute() or not path.parts or path.parts[0] != "examples" or ".." in path.parts:
+    if (
+        root is None
+        or path.is_absolute()
+        or not path.parts
+        or path.parts[0] != "examples"
+        or ".." in path.parts
+    ):
         return None
     candidate = root.joinpath(*path.parts[1:])
     return candidate if candidate.exists() else None

@@ -79,12 +79,19 @@ def _explain_one(detail: ErrorDetails, model: type[BaseModel]) -> Problem:
         return _unknown_key(key, model)
     if kind == "missing":
         description = known_keys(model).get(key)
+        if key == "recipe":
+            return Problem(
+                "the config does not say what it is for", key=key, remedy='Add recipe = "rl" at the top'
+            )
+        description = description.removesuffix(" Required.") if description else None
         section = _is_section(key, model)
         what = f"the table [{key}] is missing" if section else f"{named(key)} is missing"
         return Problem(what, key=key, remedy=f"Add it: {description}" if description else "Add it")
     if (key, given) in _LATER_VALUES:
         rest = "sync" if key == "training.mode" else "rl"
-        return Problem(f'{named(key)} = "{given}" is not available in this version', key=key, remedy=f'Use "{rest}"')
+        return Problem(
+            f'{named(key)} = "{given}" is not available in this version', key=key, remedy=f'Use "{rest}"'
+        )
     if kind == "literal_error":
         expected = str(context.get("expected", ""))
         options = [option.strip(" '\"") for option in expected.replace(" or ", ", ").split(", ")]
@@ -132,11 +139,15 @@ def _unknown_key(key: str, model: type[BaseModel]) -> Problem:
     text = f"unknown key {last!r} in [{section}]" if section else f"unknown key {last!r}"
     if elsewhere:
         home = elsewhere[0].rpartition(".")[0]
-        return Problem(text, key=key, remedy=f"It belongs in [{home}]" if home else "It belongs at the top level")
+        return Problem(
+            text, key=key, remedy=f"It belongs in [{home}]" if home else "It belongs at the top level"
+        )
     if meant:
         return Problem(text, key=key, remedy=f"Did you mean {meant!r}?")
     near = did_you_mean(last, [name.rpartition(".")[2] for name in known])
     for name in known:
         if near and name.rpartition(".")[2] == near:
             return Problem(text, key=key, remedy=f"Did you mean {named(name)}?")
-    return Problem(text, key=key, remedy="Remove it" if not siblings else f"Known here: {', '.join(siblings)}")
+    return Problem(
+        text, key=key, remedy="Remove it" if not siblings else f"Known here: {', '.join(siblings)}"
+    )

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import tomlkit
 from pydantic import ValidationError
 
 from engine.config.bundled import bundled_path
@@ -56,6 +55,8 @@ class LoadedConfig:
 
     def as_run(self) -> str:
         """The config as TOML, overrides applied and paths absolute, without secrets."""
+        import tomlkit  # 50 ms that a first paint need not wait for
+
         document = tomlkit.document()
         document.add(tomlkit.comment(f"As run. Source: {self.source}"))
         for key, value in self.overrides.items():
@@ -131,7 +132,9 @@ def place(problem: Problem, source: Path, lines: KeyLines, overrides: Mapping[st
     """``problem`` with the file and line of its key; an override's problem belongs to the override, not to a line."""
     key = problem.key
     if key is None:
-        return problem if problem.file is not None else Problem(problem.text, source, None, None, problem.remedy)
+        return (
+            problem if problem.file is not None else Problem(problem.text, source, None, None, problem.remedy)
+        )
     for override in overrides:
         if key == override or key.startswith(f"{override}."):
             return Problem(f"override {override}: {problem.text}", None, None, key, problem.remedy)
@@ -155,7 +158,7 @@ def _scope(table: dict[str, Any], environ: Mapping[str, str]) -> tuple[Effective
         return scope_of(None, environ.get("BASETEN_LOOPS_SCOPE")), None
     except ValueError as error:
         text = str(error)
-        return "default", Problem(text, remedy="Unset it, or set [compute] scope in the config")
+        return "auto", Problem(text, remedy="Unset it, or set [compute] scope in the config")
 
 
 def _make_paths_absolute(
@@ -197,7 +200,10 @@ def _fill_name(table: dict[str, Any], source: Path) -> None:
     """The config's directory names its runs unless the config does; characters no name can hold become dashes."""
     output = table.get("output")
     if isinstance(output, dict) and output.get("name") is None:
-        name = "".join(char if char.isascii() and (char.isalnum() or char in "._-") else "-" for char in source.parent.name)
+        name = "".join(
+            char if char.isascii() and (char.isalnum() or char in "._-") else "-"
+            for char in source.parent.name
+        )
         output["name"] = name.strip("._-")[:100] or "run"
 
 

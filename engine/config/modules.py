@@ -41,7 +41,9 @@ class ProjectModules:
         _Finder.install()
         _Finder.projects[self.package] = self
         sys.modules[self.package] = root
-        if str(directory) not in sys.path:  # last: for importlib.import_module and for the caller's own imports
+        if (
+            str(directory) not in sys.path
+        ):  # last: for importlib.import_module and for the caller's own imports
             sys.path.append(str(directory))
 
     def load(self, name: str) -> ModuleType:

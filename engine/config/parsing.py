@@ -36,7 +36,9 @@ def _read_text(source: Path, named: Path) -> str:
     try:
         data = source.read_bytes()
     except FileNotFoundError as error:
-        raise ConfigError([Problem("there is no such file", file=named, remedy=_nearest_file(named))]) from error
+        raise ConfigError(
+            [Problem("there is no such file", file=named, remedy=_nearest_file(named))]
+        ) from error
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise ConfigError([Problem(f"the config cannot be read: {reason}", file=named)]) from error
@@ -82,7 +84,9 @@ def _parse_json(text: str, named: Path) -> dict[str, Any]:
         if len(table) != len(items):
             keys = [key for key, _ in items]
             double = next(key for key in keys if keys.count(key) > 1)
-            raise ConfigError([Problem(f"the key {double!r} stands twice in one table", file=named, key=double)])
+            raise ConfigError(
+                [Problem(f"the key {double!r} stands twice in one table", file=named, key=double)]
+            )
         return table
 
     try:

@@ -65,6 +65,8 @@ class CheckReport:
         """For the store and for ``--json``."""
         return {
             "ok": self.ok,
-            "findings": [{**asdict(finding), "severity": finding.severity.value} for finding in self.findings],
+            "findings": [
+                {**asdict(finding), "severity": finding.severity.value} for finding in self.findings
+            ],
             "lines": list(self.lines),
         }

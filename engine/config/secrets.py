@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-_SECRET_NAME = re.compile(r"(^|_)(API_?KEYS?|KEY|TOKENS?|SECRETS?|PASSWORDS?|PASSWD|CREDENTIALS?)($|_)", re.IGNORECASE)
+_SECRET_NAME = re.compile(
+    r"(^|_)(API_?KEYS?|KEY|TOKENS?|SECRETS?|PASSWORDS?|PASSWD|CREDENTIALS?)($|_)", re.IGNORECASE
+)
 _NOT_SECRET = frozenset({"SSH_AUTH_SOCK", "TOKENIZERS_PARALLELISM"})
 _SHORTEST = 6  # shorter values would blot out ordinary words
 

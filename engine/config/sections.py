@@ -53,7 +53,7 @@ class RuntimeConfig(Section):
         120.0,
         gt=0,
         le=86_400,
-        description="Seconds that one call of grade() or grade_group() may take before it counts as failed.",
+        description="Seconds that one call of grade() may take before it counts as failed.",
     )
     options: dict[str, Any] = Field(
         default_factory=dict,
@@ -155,9 +155,7 @@ class TrainingSettings(Section):
         le=100_000,
         description="Attempts that may run at the same time. Default: group_size x groups_per_step.",
     )
-    learning_rate: float = Field(
-        1e-4, gt=0, le=1, description="Adam's step size; constant through the run."
-    )
+    learning_rate: float = Field(1e-4, gt=0, le=1, description="Adam's step size; constant through the run.")
     loss: Loss = Field("cispo", description="Policy loss computed by Loops on the sampled tokens.")
     loss_config: dict[str, Any] = Field(
         default_factory=dict,
@@ -190,7 +188,8 @@ class TrainingSettings(Section):
         0, ge=0, description="Updates that may be published while one attempt runs; 0 in sync mode."
     )
     shuffle_tasks: bool = Field(
-        True, description="Whether each pass over the tasks has its own seeded order; false keeps the file's order."
+        True,
+        description="Whether each pass over the tasks has its own seeded order; false keeps the file's order.",
     )
 
 
@@ -202,7 +201,10 @@ class SamplingSettings(Section):
         description="Sampling temperature. The trainer always scores at 1.0, so another value biases the loss.",
     )
     top_p: float = Field(
-        1.0, gt=0, le=1, description="Nucleus sampling; below 1.0 the trained ratio is biased by the cut mass."
+        1.0,
+        gt=0,
+        le=1,
+        description="Nucleus sampling; below 1.0 the trained ratio is biased by the cut mass.",
     )
     top_k: int = Field(
         -1,
@@ -216,7 +218,7 @@ class SamplingSettings(Section):
     )
     stop: list[str] = Field(
         default_factory=list,
-        description="Strings that end a reply, beside the model's own stop tokens. Empty by default.",
+        description="Strings that end a reply, instead of the model's own stop tokens. Empty by default: the model's own.",
     )
 
     @field_validator("stop")

@@ -19,7 +19,7 @@ from engine.config.sections import (
     TrainingSettings,
 )
 
-EffectiveScope = Literal["local", "serverless", "dedicated", "default"]
+EffectiveScope = Literal["local", "serverless", "dedicated", "auto"]
 
 LOSS_CONFIG_KEYS: dict[str, frozenset[str]] = {
     "importance_sampling": frozenset(),
@@ -33,7 +33,9 @@ LOSS_CONFIG_KEYS: dict[str, frozenset[str]] = {
 class Settings(Section):
     """An RL config. Paths are absolute and ``output.name`` is filled once ``engine.config.load`` made it."""
 
-    recipe: Literal["rl"] = Field(description="What the config is for: 'rl' (reinforcement learning). Required.")
+    recipe: Literal["rl"] = Field(
+        description="What the config is for: 'rl' (reinforcement learning). Required."
+    )
     runtime: RuntimeSettings = Field(description="What runs the episodes, and on which tasks.")
     model: ModelSettings = Field(description="The model and its tokenizer.")
     training: TrainingSettings = Field(description="Groups, steps, loss and optimizer.")
@@ -57,12 +59,12 @@ class Settings(Section):
 
 
 def scope_of(configured: Scope | None, from_environment: str | None) -> EffectiveScope:
-    """Where a run goes: the config's word beats BASETEN_LOOPS_SCOPE, which beats Loops' own choice ("default")."""
+    """Where a run goes: the config's word beats BASETEN_LOOPS_SCOPE, which beats Loops' own choice ("auto")."""
     if configured is not None:
         return configured
     value = (from_environment or "").strip().lower()
-    if value in {"", "default"}:
-        return "default"
+    if value in {"", "default", "auto"}:
+        return "auto"
     if value in {"deployment", "dedicated"}:
         return "dedicated"
     if value == "serverless":
@@ -77,7 +79,12 @@ def scope_of(configured: Scope | None, from_environment: str | None) -> Effectiv
 
 def rule_problems(settings: Settings, scope: EffectiveScope) -> Iterator[Problem]:
     """What no single key shows: keys that contradict each other, or that do nothing where the run goes."""
-    training, model, sampling, compute = settings.training, settings.model, settings.sampling, settings.compute
+    training, model, sampling, compute = (
+        settings.training,
+        settings.model,
+        settings.sampling,
+        settings.compute,
+    )
     for key in ("max_steps_off_policy", "max_policy_delta_in_trajectory"):
         if getattr(training, key) != 0:
             yield Problem(
@@ -110,7 +117,7 @@ def rule_problems(settings: Settings, scope: EffectiveScope) -> Iterator[Problem
         where = {
             "local": "this run is local",
             "serverless": "a serverless run shares a pool",
-            "default": "this config does not say [compute] scope = 'dedicated'",
+            "auto": "this config does not say [compute] scope = 'dedicated'",
         }[scope]
         for key in ("replicas", "spot"):
             if getattr(compute, key) is not None:

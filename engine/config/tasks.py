@@ -60,7 +60,9 @@ def load_tasks(path: Path, task_type: Any) -> list[LoadedTask]:
             problems = [*problems[:_MOST_SHOWN], Problem(f"and {more} more problems", file=path)]
         raise ConfigError(problems)
     if not tasks:
-        raise ConfigError([Problem("the tasks file holds no task", file=path, remedy="Write one JSON object a line")])
+        raise ConfigError(
+            [Problem("the tasks file holds no task", file=path, remedy="Write one JSON object a line")]
+        )
     return tasks
 
 
@@ -99,8 +101,10 @@ def _parse(line: bytes, adapter: TypeAdapter[Any]) -> tuple[Any, Any]:
             key = ".".join(str(part) for part in detail["loc"]) or None
             found.append((key, _sentence(key, detail["type"], detail["msg"])))
         raise _BadLine(found) from error
-    except Exception as error:  # noqa: BLE001 - a validator of the user's task type may raise anything
-        raise _BadLine([(None, f"the task type refused the line: {type(error).__name__}: {error}")]) from error
+    except Exception as error:
+        raise _BadLine(
+            [(None, f"the task type refused the line: {type(error).__name__}: {error}")]
+        ) from error
 
 
 def _sentence(key: str | None, kind: str, message: str) -> str:

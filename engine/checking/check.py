@@ -1,0 +1,122 @@
+"""One check: every subject looked at, all findings in one report, nothing started."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from engine.checking.bounded import run_bounded
+from engine.checking.models import check_local_model, check_loops_model
+from engine.checking.output import check_output
+from engine.checking.rendering import check_rendering
+from engine.config.problems import ConfigError, Problem
+from engine.config.report import CheckReport, Severity
+from engine.config.settings import loss_config_doubts
+
+if TYPE_CHECKING:
+    from engine.checking.episode import LoadedEpisode
+    from engine.project import Project
+
+IMPORT_SECONDS = 60.0  # an episode's module that does more than define things must not hang a check
+TASKS_SECONDS = 300.0
+
+CHECKED = "Configuration and runtime checked; no sandbox or Loops trainer launched."
+CHECKED_WITHOUT_LOOPS = (
+    "Configuration and runtime checked; Loops was not asked, no sandbox or Loops trainer launched."
+)
+
+
+async def check(project: Project, *, loops: bool = True) -> CheckReport:
+    """The report on ``project``. The order of the lines is that of a run: model, runtime, renderer, training."""
+    report = CheckReport()
+    if project.scope == "local":
+        check_local_model(project, report)
+    elif loops:
+        await check_loops_model(project, report)
+    episode = await _attempt(project.episode, IMPORT_SECONDS, "importing the episode", report)
+    if episode is not None:
+        tasks = await _attempt(project.tasks, TASKS_SECONDS, "reading the tasks", report)
+        if tasks is not None:
+            report.lines.append(f"Runtime: {project.config.runtime.factory}; tasks: {len(tasks)}")
+        report.lines.append(_capabilities(episode))
+    if not any(finding.key == "model.base_model" for finding in report.findings):
+        await check_rendering(project, report)  # the tokenizer of a model that is not there says nothing
+    _check_sampling(project, report)
+    for doubt in loss_config_doubts(project.config):
+        report.add(Severity.WARNING, project.loaded.problem(doubt.key or "", doubt.text, doubt.remedy))
+    check_output(project, report)
+    report.lines += _training_lines(project)
+    report.findings.sort(key=lambda finding: finding.severity is not Severity.ERROR)
+    report.lines.append(_closing(report, asked=loops or project.scope == "local"))
+    return report
+
+
+async def _attempt[ResultT](
+    work: Callable[[], ResultT], seconds: float, doing: str, report: CheckReport
+) -> ResultT | None:
+    """The result of ``work``, or None with its problems in the report."""
+    try:
+        return await run_bounded(work, seconds)
+    except ConfigError as error:
+        for problem in error.problems:
+            report.add(Severity.ERROR, problem)
+    except TimeoutError:
+        report.add(Severity.ERROR, Problem(f"{doing} took longer than {seconds:.0f} s"))
+    return None
+
+
+def _capabilities(episode: LoadedEpisode) -> str:
+    cls, name = episode.cls, episode.name
+    return (
+        f"Capabilities: model access {cls.model_access} ({name}.model_access); runtime-acquired phases sampling; "
+        f"grading retries {cls.grading_retries} ({name}.grading_retries); group grading false"
+    )
+
+
+def _check_sampling(project: Project, report: CheckReport) -> None:
+    """The trainer scores every token at temperature 1 over the whole vocabulary; other samplers bias the ratio."""
+    sampling = project.config.sampling
+    doubts = []
+    if sampling.temperature != 1.0:
+        doubts.append(("temperature", sampling.temperature, "1.0"))
+    if sampling.top_p < 1.0:
+        doubts.append(("top_p", sampling.top_p, "1.0"))
+    if sampling.top_k > 0:
+        doubts.append(("top_k", sampling.top_k, "-1"))
+    for key, value, neutral in doubts:
+        report.add(
+            Severity.WARNING,
+            project.loaded.problem(
+                f"sampling.{key}",
+                f"[sampling] {key} = {value} biases the training: the trainer scores tokens under the unchanged "
+                "distribution, so the ratio of sampler and trainer is not 1 on fresh samples",
+                f"Train with {key} = {neutral}",
+            ),
+        )
+
+
+def _training_lines(project: Project) -> list[str]:
+    training, runtime = project.config.training, project.config.runtime.config
+    setup, agent, grading = (
+        runtime.setup_timeout_seconds,
+        runtime.agent_timeout_seconds,
+        runtime.grading_timeout_seconds,
+    )
+    return [
+        f"Mode: {training.mode}; batch: {training.groups_per_step} × {training.group_size}",
+        f"Loss: {training.loss}",
+        f"Loss aggregation: {training.loss_aggregation}",
+        f"Rollout clock: {setup + agent + grading:g}s (setup {setup:g} + agent {agent:g} + grading {grading:g})",
+        f"Concurrency: {project.config.max_concurrent_rollouts} attempts at once, grading included",
+    ]
+
+
+def _closing(report: CheckReport, *, asked: bool) -> str:
+    errors = sum(finding.severity is Severity.ERROR for finding in report.findings)
+    if errors:
+        return f"Not ready: {_count(errors, 'error')}; no sandbox or Loops trainer launched."
+    return CHECKED if asked else CHECKED_WITHOUT_LOOPS
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,120 @@
+"""Is there a tokenizer, and a renderer that speaks the model's chat format?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
+
+from engine.checking.bounded import run_bounded
+from engine.config.problems import did_you_mean
+from engine.config.report import CheckReport, Severity
+
+if TYPE_CHECKING:
+    from engine.project import Project
+
+LOAD_SECONDS = 120.0  # a first load may download the tokenizer
+HUB_SECONDS = 8.0  # whether the hub answers at all; its own client would retry for minutes
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
+_LOCAL_TOKENIZER = "Check the network, or name a local directory with [model] tokenizer"
+
+
+async def check_rendering(project: Project, report: CheckReport) -> None:
+    """Load the renderer as a run would and open a conversation with it."""
+    from engine.policy.rendering import PolicyRenderer, RenderingError, load_renderer
+
+    model = project.config.model
+    source = project.tokenizer_source
+
+    def probe() -> tuple[PolicyRenderer, int]:
+        renderer = load_renderer(
+            model_name=model.base_model,
+            tokenizer_source=source,
+            renderer=model.renderer,
+            template_kwargs=model.renderer_chat_template_kwargs,
+        )
+        return renderer, len(renderer.open([{"role": "user", "content": "Hello."}], None))
+
+    key = _key_at_fault(project)
+    if (unreachable := await _hub_problem(project, source)) is not None:
+        report.add(Severity.ERROR, project.loaded.problem(key, unreachable, _LOCAL_TOKENIZER))
+        return
+    try:
+        renderer, prompt_tokens = await run_bounded(probe, LOAD_SECONDS)
+    except RenderingError as error:
+        report.add(Severity.ERROR, project.loaded.problem(key, str(error), _remedy(project)))
+        return
+    except TimeoutError:
+        report.add(
+            Severity.ERROR,
+            project.loaded.problem(
+                key,
+                f"the tokenizer of {source!r} was not there after {LOAD_SECONDS:.0f} s",
+                _LOCAL_TOKENIZER,
+            ),
+        )
+        return
+    if prompt_tokens >= model.max_seq_len:
+        report.add(
+            Severity.ERROR,
+            project.loaded.problem(
+                "model.max_seq_len",
+                f"[model] max_seq_len is {model.max_seq_len}, but the shortest prompt takes {prompt_tokens} tokens",
+            ),
+        )
+    report.lines.append(f"Renderer: {renderer.name} ({renderer.how})")
+
+
+async def _hub_problem(project: Project, source: str) -> str | None:
+    """What keeps a tokenizer from being downloaded, where it must be."""
+    if Path(source).is_absolute():  # a directory, there or not
+        return None
+    if project.environ.get("HF_HUB_OFFLINE", "") not in {"", "0"}:  # the hub's client says so itself, at once
+        return None
+    import httpx
+
+    def cached() -> bool:
+        from huggingface_hub import try_to_load_from_cache
+
+        try:
+            return any(isinstance(try_to_load_from_cache(source, name), str) for name in _TOKENIZER_FILES)
+        except ValueError:  # no name that the hub could have
+            return False
+
+    if await run_bounded(cached, LOAD_SECONDS):
+        return None
+    hub = project.environ.get("HF_ENDPOINT", "").rstrip("/") or "https://huggingface.co"
+    try:
+        async with httpx.AsyncClient(timeout=HUB_SECONDS) as client:
+            await client.head(f"{hub}/{source}/resolve/main/tokenizer_config.json")
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        reason = str(error) or type(error).__name__
+        return f"the tokenizer of {source!r} must be downloaded, and {hub} cannot be reached: {reason}"
+    return None
+
+
+def _key_at_fault(project: Project) -> str:
+    """The key that chose what could not be loaded."""
+    model = project.config.model
+    if model.renderer is not None:
+        return "model.renderer"
+    return "model.tokenizer" if model.tokenizer is not None else "model.base_model"
+
+
+def _remedy(project: Project) -> str | None:
+    model = project.config.model
+    if model.renderer is not None:
+        known = _renderer_names()
+        if model.renderer in known:
+            return "Leave [model] renderer out to have it detected"
+        meant = did_you_mean(model.renderer, known)
+        return f"Did you mean {meant!r}?" if meant else f"Known: {', '.join(known)}"
+    if model.tokenizer is None and project.scope != "local":
+        return "Gated or private models need HF_TOKEN; [model] tokenizer can name a local directory"
+    return None
+
+
+def _renderer_names() -> list[str]:
+    from renderers.configs import RendererConfig
+
+    names = (str(config.model_fields["name"].default) for config in get_args(get_args(RendererConfig)[0]))
+    return [name for name in names if name not in {"auto", "custom"}]
