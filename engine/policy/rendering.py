@@ -7,6 +7,7 @@ renderer, checks the proof once more, and turns its records into the engine's ow
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -158,6 +159,8 @@ def load_renderer(
     Raises:
         RenderingError: with a sentence that says what is missing or wrong.
     """
+    # transformers says on stderr that it found no PyTorch, which a terminal application must not.
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
     from renderers import config_from_name, create_renderer
     from renderers.base import MODEL_RENDERER_MAP, load_tokenizer, merge_chat_template_kwargs
 
@@ -198,6 +201,12 @@ def load_renderer(
             f"the tokenizer of {tokenizer_source!r} has no chat template and no renderer knows the model; "
             "name one with [model] renderer"
         )
+    for key in kwargs:  # the template itself would swallow a misspelt one in silence
+        if key not in str(tokenizer.chat_template):
+            raise RenderingError(
+                f"the chat template of {model_name!r} has no setting {key!r} "
+                "([model] renderer_chat_template_kwargs)"
+            )
     return build("default", "the model's own chat template; each turn is a segment of its own")
 
 
