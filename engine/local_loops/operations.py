@@ -1,0 +1,106 @@
+"""Operations of the trainer: accepted at once, done later, polled for their result.
+
+The SDK repeats a submit with the same Idempotency-Key after a lost answer, so a key is accepted once per run and
+answered with the same operation. Results stay readable, more than once, for at least an hour.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Any
+
+KEEP_SECONDS = 3600.0
+#: Results beyond this are dropped, oldest first, once they are older than :data:`KEEP_SECONDS` ...
+KEPT_BYTES = 256 * 1024 * 1024
+#: ... and beyond this whatever their age, so that a long run cannot fill the memory.
+CAP_BYTES = 1024 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class Operation:
+    """One accepted operation."""
+
+    run_id: str
+    operation_id: str
+    name: str
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+    body: bytes = b""
+    finished_at: float = 0.0
+
+
+def encode_result(result: dict[str, Any]) -> bytes:
+    """A finished operation's answer. NaN never reaches this point, so it is refused rather than sent."""
+    return json.dumps({"status": "done", "result": result}, allow_nan=False, separators=(",", ":")).encode()
+
+
+def encode_error(message: str, error_class: str) -> bytes:
+    """A failed operation's answer, raised by the SDK as ``RemoteOpError``."""
+    return json.dumps({"status": "error", "error": message, "error_class": error_class}).encode()
+
+
+class Operations:
+    """The operations of all runs; used from the event loop only."""
+
+    def __init__(self) -> None:
+        self._operations: OrderedDict[tuple[str, str], Operation] = OrderedDict()
+        self._finished_bytes = 0
+        self._closing = asyncio.Event()
+
+    def accept(self, run_id: str, operation_id: str, name: str) -> tuple[Operation, bool]:
+        """The operation of that key and whether it is new."""
+        known = self._operations.get((run_id, operation_id))
+        if known is not None:
+            return known, False
+        operation = Operation(run_id, operation_id, name)
+        self._operations[(run_id, operation_id)] = operation
+        return operation, True
+
+    def finish(self, operation: Operation, body: bytes) -> None:
+        """Store the answer and wake whoever polls for it."""
+        if operation.done.is_set():
+            return
+        operation.body = body
+        operation.finished_at = time.monotonic()
+        operation.done.set()
+        self._finished_bytes += len(body)
+        self._expire()
+
+    def find(self, run_id: str, operation_id: str) -> Operation | None:
+        return self._operations.get((run_id, operation_id))
+
+    async def wait(self, operation: Operation, hold: float) -> bool:
+        """Hold until the operation is done (True), the hold is over, or the server closes (both False)."""
+        if operation.done.is_set():
+            return True
+        waits = [asyncio.ensure_future(operation.done.wait()), asyncio.ensure_future(self._closing.wait())]
+        try:
+            await asyncio.wait(waits, timeout=hold, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        return operation.done.is_set()
+
+    def close(self) -> None:
+        """Release every held poll: the server is ending."""
+        self._closing.set()
+
+    @property
+    def closing(self) -> bool:
+        return self._closing.is_set()
+
+    def _expire(self) -> None:
+        """Drop the oldest finished results that are past their time or over the memory bound."""
+        now = time.monotonic()
+        for key, operation in list(self._operations.items()):
+            if self._finished_bytes <= KEPT_BYTES:
+                return
+            if not operation.done.is_set():
+                continue
+            if now - operation.finished_at < KEEP_SECONDS and self._finished_bytes <= CAP_BYTES:
+                return
+            del self._operations[key]
+            self._finished_bytes -= len(operation.body)

@@ -1,0 +1,377 @@
+"""The compute thread: decoding and training take turns on it, beside the event loop.
+
+One thread, because a CPU back end has nothing to gain from two and everything to lose. Two kinds of work share it:
+
+* **decoding**: every live policy version has a lane with its own decoder. Waiting requests are admitted together
+  between decode steps, in the order of their arrival and up to a cap on live sequences. A newcomer to an idle
+  lane is held for a few milliseconds, so that the rest of its group is prefilled with it.
+* **training**: operations are generators that yield between micro-batches; first in, first out per run, and runs
+  take turns.
+
+Whichever kind has had less of the thread goes next, so a long training batch cannot starve sampling for longer
+than one micro-batch, nor the reverse. An idle kind saves up no credit.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from engine.local_loops.compute.interface import Decoder, SequenceKey
+from engine.local_loops.generation import Generation, GenerationFailed
+from engine.local_loops.policies import Policy
+
+log = logging.getLogger(__name__)
+
+#: A newcomer waits until nothing has arrived for this long ...
+SETTLE_SECONDS = 0.003
+#: ... or until it has waited this long itself.
+PATIENCE_SECONDS = 0.012
+
+Kind = Literal["decode", "train"]
+#: A training operation: yields between slices, returns its result.
+Slices = Generator[None, None, Any]
+
+
+@dataclass(slots=True)
+class Work:
+    """A training operation in the queue. Exactly one of the callbacks is called, from the compute thread."""
+
+    owner: str
+    slices: Slices
+    done: Callable[[Any], None]
+    failed: Callable[[Exception], None]
+
+
+@dataclass(slots=True)
+class WorkerStats:
+    """Counters that show how requests share the thread."""
+
+    decode_steps: int = 0
+    tokens: int = 0
+    requests: int = 0
+    admissions: int = 0
+    #: Sequences admitted while others were being decoded in the same lane.
+    joined_running: int = 0
+    aborted: int = 0
+    live: int = 0
+    peak_live: int = 0
+    waiting: int = 0
+    train_slices: int = 0
+    decode_seconds: float = 0.0
+    train_seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class _Lane:
+    policy: Policy
+    decoder: Decoder
+    requests: dict[str, Generation] = field(default_factory=dict)
+
+
+class ComputeWorker:
+    """Owns the compute thread. The public methods may be called from any thread."""
+
+    def __init__(self, *, max_live: int, slice_tokens: int, weights_cache_bytes: int) -> None:
+        self._max_live = max_live
+        self._slice_tokens = slice_tokens
+        self._weights_cache_bytes = weights_cache_bytes
+        self.stats = WorkerStats()
+        self._changed = threading.Condition()
+        self._arrivals: deque[Generation] = deque()
+        self._last_arrival = 0.0
+        self._work: OrderedDict[str, deque[Work]] = OrderedDict()
+        #: Runs that were deactivated: what they still have here is refused.
+        self._closed: dict[str, str] = {}
+        self._stopping = False
+        self._spent: dict[Kind, float] = {"decode": 0.0, "train": 0.0}
+        self._lanes: dict[Policy, _Lane] = {}
+        self._merged: OrderedDict[Policy, None] = OrderedDict()
+        self._thread = threading.Thread(target=self._run, name="compute", daemon=True)
+
+    # -- any thread ----------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, timeout: float) -> None:
+        """End after the slice in hand; unfinished requests are refused."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+        self._thread.join(timeout)
+
+    def generate(self, generation: Generation) -> None:
+        """Queue a sampling request."""
+        with self._changed:
+            generation.arrived = self._last_arrival = time.monotonic()
+            self._arrivals.append(generation)
+            self.stats.requests += 1
+            # An idle thread is woken by the first of a group; the others are seen when its hold is over.
+            if len(self._arrivals) == 1:
+                self._changed.notify()
+
+    def cancel(self, generation: Generation) -> None:
+        """Drop a request whose caller has gone."""
+        with self._changed:
+            generation.cancelled = True
+            self._changed.notify()
+
+    def submit(self, work: Work) -> None:
+        """Queue a training operation behind those of the same owner."""
+        with self._changed:
+            self._work.setdefault(work.owner, deque()).append(work)
+            self._changed.notify()
+
+    def close_owner(self, owner: str, reason: str) -> None:
+        """Refuse what a run still has here, waiting or running, and whatever it sends later."""
+        with self._changed:
+            self._closed[owner] = reason
+            self._changed.notify()
+
+    # -- compute thread ------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while (kind := self._next_turn()) is not None:
+            started = time.perf_counter()
+            if kind == "decode":
+                self._decode_turn()
+            else:
+                self._train_turn()
+            elapsed = time.perf_counter() - started
+            self._spent[kind] += elapsed
+            if kind == "decode":
+                self.stats.decode_seconds += elapsed
+            else:
+                self.stats.train_seconds += elapsed
+        self._refuse_everything()
+
+    def _next_turn(self) -> Kind | None:
+        """Wait for something to do and say which kind goes next; None ends the thread."""
+        with self._changed:
+            while not self._stopping:
+                decode, hold = self._decode_ready()
+                train = bool(self._work)
+                if decode and train:
+                    return "decode" if self._spent["decode"] <= self._spent["train"] else "train"
+                if decode or train:
+                    busy, idle = ("decode", "train") if decode else ("train", "decode")
+                    self._spent[idle] = max(self._spent[idle], self._spent[busy])
+                    return "decode" if decode else "train"
+                self._changed.wait(hold)
+            return None
+
+    def _decode_ready(self) -> tuple[bool, float | None]:
+        """Whether there is something to decode, else how long the waiting newcomers are still held."""
+        if self._lanes:
+            return True, None
+        if not self._arrivals:
+            return False, None
+        hold = self._hold_left()
+        return hold <= 0, max(hold, 0.0005)
+
+    def _hold_left(self) -> float:
+        now = time.monotonic()
+        settled = self._last_arrival + SETTLE_SECONDS - now
+        patience = self._arrivals[0].arrived + PATIENCE_SECONDS - now
+        return min(settled, patience)
+
+    # -- training ------------------------------------------------------------------------------------------
+
+    def _train_turn(self) -> None:
+        with self._changed:
+            owner, queue = self._work.popitem(last=False)
+            work = queue[0]
+        self.stats.train_slices += 1
+        finished = True
+        try:
+            if owner in self._closed:
+                raise RuntimeError(self._closed[owner])
+            next(work.slices)
+            finished = False
+        except StopIteration as end:
+            self._conclude(work, end.value)
+        except Exception as error:  # noqa: BLE001  the caller gets it; the thread must outlive any operation
+            work.failed(error)
+        with self._changed:
+            if finished:
+                queue.popleft()
+            # Behind the other runs: they take turns.
+            arrived = self._work.pop(owner, deque())
+            queue.extend(arrived)
+            if queue:
+                self._work[owner] = queue
+
+    @staticmethod
+    def _conclude(work: Work, result: Any) -> None:
+        try:
+            work.done(result)
+        except Exception as error:  # noqa: BLE001  a result that cannot be encoded is a failed operation
+            work.failed(error)
+
+    # -- decoding ------------------------------------------------------------------------------------------
+
+    def _decode_turn(self) -> None:
+        self._drop_cancelled()
+        self._admit()
+        for lane in list(self._lanes.values()):
+            try:
+                self._step(lane)
+            except Exception as error:
+                log.exception("decoding %s failed", lane.policy.label)
+                self._fail_lane(lane, GenerationFailed(500, f"decoding failed: {type(error).__name__}: {error}"))
+            if not lane.requests:
+                del self._lanes[lane.policy]
+        self._count_live()
+        self._trim_merged()
+
+    def _drop_cancelled(self) -> None:
+        """Remove requests whose caller has gone, or whose run has been deactivated."""
+        with self._changed:
+            gone = [(item, why) for item in self._arrivals if (why := self._refusal(item)) is not None]
+            if gone:
+                kept = deque(item for item in self._arrivals if self._refusal(item) is None)
+                self._arrivals = kept
+        for lane in list(self._lanes.values()):
+            for generation in list(lane.requests.values()):
+                why = self._refusal(generation)
+                if why is None:
+                    continue
+                name = generation.request.request_id
+                lane.decoder.finish([SequenceKey(name, index) for index in range(generation.request.n)])
+                del lane.requests[name]
+                gone.append((generation, why))
+            if not lane.requests:
+                del self._lanes[lane.policy]
+        for generation, why in gone:
+            self.stats.aborted += 1
+            generation.finished(generation, why)
+
+    def _refusal(self, generation: Generation) -> GenerationFailed | None:
+        if generation.cancelled:
+            return GenerationFailed(500, "the caller has gone")
+        reason = self._closed.get(generation.owner or "")
+        return GenerationFailed(422, reason) if reason is not None else None
+
+    def _live(self) -> int:
+        return sum(lane.decoder.live for lane in self._lanes.values())
+
+    def _take_arrivals(self) -> list[Generation]:
+        """The next requests to admit: in order, within the cap on sequences and the prompt tokens of one slice."""
+        taken: list[Generation] = []
+        room = self._max_live - self._live()
+        tokens = 0
+        with self._changed:
+            if self._arrivals and self._hold_left() > 0:
+                return taken
+            while self._arrivals:
+                head = self._arrivals[0].request
+                # A request larger than the cap, or a prompt larger than a slice, still has to run: alone.
+                if head.n > room and (taken or self._lanes):
+                    break
+                if taken and tokens + len(head.prompt) > self._slice_tokens:
+                    break
+                taken.append(self._arrivals.popleft())
+                room -= head.n
+                tokens += len(head.prompt)
+            self.stats.waiting = len(self._arrivals)
+        return taken
+
+    def _admit(self) -> None:
+        by_policy: dict[Policy, list[Generation]] = {}
+        for generation in self._take_arrivals():
+            by_policy.setdefault(generation.policy, []).append(generation)
+        for policy, generations in by_policy.items():
+            try:
+                self._admit_to(policy, generations)
+            except Exception as error:
+                log.exception("admitting to %s failed", policy.label)
+                failure = GenerationFailed(500, f"prefill failed: {type(error).__name__}: {error}")
+                lane = self._lanes.pop(policy, None)
+                if lane is not None:
+                    self._fail_lane(lane, failure)
+                for generation in generations:
+                    generation.finished(generation, failure)
+
+    def _admit_to(self, policy: Policy, generations: list[Generation]) -> None:
+        lane = self._lanes.get(policy)
+        if lane is None:
+            lane = _Lane(policy, policy.backend.decoder(policy.weights()))
+            self._merged[policy] = None
+            self._merged.move_to_end(policy)
+        elif lane.decoder.live:
+            self.stats.joined_running += sum(generation.request.n for generation in generations)
+        scores = lane.decoder.admit([generation.request for generation in generations])
+        self.stats.admissions += 1
+        self._lanes[policy] = lane
+        for generation in generations:
+            name = generation.request.request_id
+            generation.prompt_scores = scores.get(name)
+            if generation.max_tokens > 0:
+                lane.requests[name] = generation
+                continue
+            lane.decoder.finish([SequenceKey(name, index) for index in range(generation.request.n)])
+            generation.end_without_tokens()
+            generation.finished(generation, None)
+
+    def _step(self, lane: _Lane) -> None:
+        if not lane.requests:
+            return
+        drawn = lane.decoder.step()
+        self.stats.decode_steps += 1
+        self.stats.tokens += len(drawn)
+        ended: list[SequenceKey] = []
+        complete: list[Generation] = []
+        for sampled in drawn:
+            key = sampled.key
+            generation = lane.requests[key.request_id]
+            if generation.take(key.index, sampled.token, sampled.logprob):
+                ended.append(key)
+                if not generation.unfinished:
+                    complete.append(generation)
+        if ended:
+            lane.decoder.finish(ended)
+        for generation in complete:
+            del lane.requests[generation.request.request_id]
+            generation.finished(generation, None)
+
+    def _fail_lane(self, lane: _Lane, failure: GenerationFailed) -> None:
+        for generation in lane.requests.values():
+            generation.finished(generation, failure)
+        lane.requests.clear()
+
+    def _count_live(self) -> None:
+        self.stats.live = self._live()
+        self.stats.peak_live = max(self.stats.peak_live, self.stats.live)
+
+    def _trim_merged(self) -> None:
+        """Free merged weights of policies that are idle, least recently used first."""
+        if len(self._merged) <= len(self._lanes) + 1:
+            return  # the one most recently idle is always kept
+        idle = [policy for policy in self._merged if policy not in self._lanes]
+        total = sum(policy.merged_bytes for policy in idle)
+        for policy in idle[:-1]:
+            if total <= self._weights_cache_bytes:
+                return
+            total -= policy.merged_bytes
+            policy.forget()
+            del self._merged[policy]
+
+    def _refuse_everything(self) -> None:
+        failure = GenerationFailed(503, "server is shutting down")
+        for lane in self._lanes.values():
+            self._fail_lane(lane, failure)
+        with self._changed:
+            waiting = list(self._arrivals)
+            pending = [work for queue in self._work.values() for work in queue]
+            self._arrivals.clear()
+            self._work.clear()
+        for generation in waiting:
+            generation.finished(generation, failure)
+        for work in pending:
+            work.failed(RuntimeError("server is shutting down"))
