@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import os
 import traceback
@@ -93,9 +92,7 @@ def _checked_class(config: LoadedConfig, found: Any, named: str) -> type[Episode
     if not issubclass(found, Episode) or found is Episode:
         remedy = "Derive it from engine.episodes.Episode"
         # An installed cookbook brings an Episode of its own, which this engine cannot run.
-        if importlib.util.find_spec("loops_cookbook") is not None and any(
-            base.__module__.startswith("loops_cookbook") for base in found.__mro__
-        ):
+        if any(base.__module__.startswith("loops_cookbook") for base in found.__mro__):
             remedy = "Import Episode from engine.episodes instead of the installed loops_cookbook"
         _raise(config, f"{named!r} is no Episode", remedy)
     problems: list[Problem] = []

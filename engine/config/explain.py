@@ -87,7 +87,7 @@ def _explain_one(detail: ErrorDetails, model: type[BaseModel]) -> Problem:
         section = _is_section(key, model)
         what = f"the table [{key}] is missing" if section else f"{named(key)} is missing"
         return Problem(what, key=key, remedy=f"Add it: {description}" if description else "Add it")
-    if (key, given) in _LATER_VALUES:
+    if isinstance(given, str) and (key, given) in _LATER_VALUES:
         rest = "sync" if key == "training.mode" else "rl"
         return Problem(
             f'{named(key)} = "{given}" is not available in this version', key=key, remedy=f'Use "{rest}"'

@@ -33,11 +33,10 @@ def load_tasks(path: Path, task_type: Any) -> list[LoadedTask]:
     problems: list[Problem] = []
     lines_of_ids: dict[str, int] = {}
     for number, raw in enumerate(data.removeprefix(_BOM).split(b"\n"), start=1):
-        line = raw.strip()
-        if not line:
+        if not raw.strip():
             continue
         try:
-            fields, value = _parse(line, adapter)
+            fields, value = _parse(raw, adapter)
         except _BadLine as bad:
             problems += [Problem(text, file=path, line=number, key=key) for key, text in bad.findings]
             continue

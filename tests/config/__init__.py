@@ -1,0 +1,1 @@
+"""Configs: keys, files, overrides, .env files, tasks."""

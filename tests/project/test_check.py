@@ -1,0 +1,216 @@
+"""Check: one report, all findings, nothing started."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from engine.checking import rendering
+from engine.checking.check import CHECKED
+from engine.config import CheckReport, Severity, examples_dir
+from engine.config.local_models import shipped_models
+from engine.project import Project, load
+
+Make = Callable[..., Project]
+needs_model = pytest.mark.skipif(not shipped_models(), reason="the shipped model is not here")
+
+
+def errors(report: CheckReport) -> list[str]:
+    return [str(finding) for finding in report.findings if finding.severity is Severity.ERROR]
+
+
+@needs_model
+async def test_a_sound_config(make: Make, tmp_path: Path) -> None:
+    project = make()
+    report = await project.check()
+    assert errors(report) == []
+    assert report.ok
+    lines = report.describe()
+    assert lines[0].startswith("Loops model: loops-demo-1m; max_seq_len 128 (its context is ")
+    assert "Runtime: engine.episodes:create_runtime; tasks: 2" in lines
+    assert "Renderer: Qwen3Renderer" in "\n".join(lines)
+    assert "Mode: sync; batch: 1 × 4" in lines
+    assert "Loss: cispo" in lines
+    assert lines[-1] == CHECKED
+    assert json.loads(json.dumps(report.to_json()))["ok"] is True
+    assert not (tmp_path / "runs").exists()
+
+
+@needs_model
+@pytest.mark.parametrize("config", ["in_process_direct/train.toml"])
+async def test_bundled_local_examples_check(config: str) -> None:
+    root = examples_dir()
+    assert root is not None
+    report = await load(root / config).check()
+    assert errors(report) == []
+    assert report.findings == []
+
+
+async def test_all_subjects_are_reported_at_once(make: Make, tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("")
+    project = make(
+        overrides=("model.base_model=loops-demo-2m", "output.output_dir=taken/runs", "sampling.top_p=0.9"),
+    )
+    (tmp_path / "tasks.jsonl").write_text('{"question": 1}\n')
+    report = await project.check()
+    told = errors(report)
+    assert any("there is no model 'loops-demo-2m'" in text for text in told)
+    assert any("tasks.jsonl:1: the task's 'question' is not valid" in text for text in told)
+    assert any("taken is a file" in text for text in told)
+    warnings = [finding for finding in report.findings if finding.severity is Severity.WARNING]
+    assert [finding.key for finding in warnings] == ["sampling.top_p"]
+    assert not report.ok
+    assert report.lines[-1] == "Not ready: 3 errors; no sandbox or Loops trainer launched."
+
+
+async def test_a_model_directory_must_hold_a_model(make: Make, tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    override = ("model.base_model=./model",)
+    assert "has no config.json" in errors(await make(overrides=override).check())[0]
+    (model / "config.json").write_text('{"architectures": ["MambaForCausalLM"]}')
+    assert "holds a MambaForCausalLM" in errors(await make(overrides=override).check())[0]
+    (model / "config.json").write_text('{"architectures": ["LlamaForCausalLM"]}')
+    assert "no weights in safetensors" in errors(await make(overrides=override).check())[0]
+    override = ("model.base_model=/not/there",)
+    assert "/not/there does not exist" in errors(await make(overrides=override).check())[0]
+
+
+@needs_model
+async def test_too_long_for_the_model(make: Make) -> None:
+    told = errors(await make(overrides=("model.max_seq_len=1000000",)).check())
+    assert "takes at most" in told[0]
+
+
+@needs_model
+async def test_an_unknown_renderer(make: Make) -> None:
+    told = errors(await make(overrides=("model.renderer=qwen33",)).check())
+    assert "Did you mean 'qwen3'?" in told[0]
+
+
+async def test_an_unwritable_output(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project = make()
+
+    def refuse(**_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("engine.checking.output.tempfile.TemporaryFile", refuse)
+    assert any("Permission denied" in text for text in errors(await project.check()))
+
+
+class FakeLoops(BaseHTTPRequestHandler):
+    """Answers the two questions that a check asks."""
+
+    def _answer(self) -> None:
+        ok = self.headers.get("Authorization") == "Api-Key right-key"
+        body: dict[str, object] = {"error": "Invalid API key"}
+        if ok and self.path.endswith("/sessions"):
+            body = {"session": {"id": "s1"}}
+        elif ok:
+            body = {"supported_models": [{"model_name": "Qwen/Qwen3.5-4B", "max_context_length": 32768}]}
+        data = json.dumps(body).encode()
+        self.send_response(200 if ok else 401)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    do_GET = do_POST = _answer
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Quiet."""
+
+
+@pytest.fixture
+def loops_url() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), FakeLoops)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+    thread.join(5)
+
+
+async def on_baseten(make: Make, url: str, *more: str) -> CheckReport:
+    base = ("compute.scope=dedicated", f"compute.base_url={url}", "model.base_model=Qwen/Qwen3.5-4B")
+    return await make(overrides=(*base, *more)).check()
+
+
+@pytest.fixture
+def no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def nothing(*_: object) -> None:
+        return None
+
+    monkeypatch.setattr("engine.checking.check.check_rendering", nothing)
+
+
+@pytest.mark.usefixtures("no_hub")
+async def test_a_model_that_loops_offers(make: Make, loops_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BASETEN_API_KEY", "right-key")
+    report = await on_baseten(make, loops_url)
+    assert errors(report) == []
+    assert report.lines[0] == "Loops model: Qwen/Qwen3.5-4B; max_seq_len 128 (enabled up to 32768)"
+    told = errors(await on_baseten(make, loops_url, "model.max_seq_len=40000"))
+    assert "takes at most 32768 tokens" in told[0]
+
+
+@pytest.mark.usefixtures("no_hub")
+async def test_a_model_that_loops_does_not_offer(
+    make: Make, loops_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BASETEN_API_KEY", "right-key")
+    told = errors(await on_baseten(make, loops_url, "model.base_model=Qwen/Qwen3.5-4"))
+    assert "does not offer the model 'Qwen/Qwen3.5-4'. Did you mean 'Qwen/Qwen3.5-4B'?" in told[0]
+
+
+@pytest.mark.usefixtures("no_hub")
+async def test_a_wrong_key_and_no_key(make: Make, loops_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "BASETEN_API_KEY is not set" in errors(await on_baseten(make, loops_url))[0]
+    monkeypatch.setenv("BASETEN_API_KEY", "wrong-key")
+    told = errors(await on_baseten(make, loops_url))
+    assert "refused the API key" in told[0]
+    assert "wrong-key" not in told[0]
+
+
+@pytest.mark.usefixtures("no_hub")
+async def test_loops_is_not_there(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BASETEN_API_KEY", "key-of-nobody")
+    assert "nothing answers at http://127.0.0.1:9" in errors(await on_baseten(make, "http://127.0.0.1:9"))[0]
+    report = await make(overrides=("compute.scope=dedicated", "model.base_model=a/b")).check(loops=False)
+    assert report.ok
+    assert "Loops was not asked" in report.lines[-1]
+
+
+@pytest.mark.skipif(not shipped_models(), reason="the shipped model is not here")
+async def test_the_shipped_model_is_not_on_baseten(make: Make) -> None:
+    told = errors(await make(overrides=("compute.scope=serverless",)).check())
+    assert "runs on this machine only. Set [compute] scope = 'local'" in told[0]
+
+
+async def test_a_hub_that_is_not_there_costs_no_minutes(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    project = make(overrides=("compute.scope=dedicated", "model.base_model=nobody/has-this"))
+    report = CheckReport()
+    await rendering.check_rendering(project, report)
+    assert "must be downloaded, and http://127.0.0.1:9 cannot be reached" in errors(report)[0]
+
+
+async def test_the_lines_of_a_project(make: Make, tmp_path: Path) -> None:
+    link = tmp_path / "link.toml"
+    make()
+    link.symlink_to(tmp_path / "train.toml")
+    lines = load("link.toml", ["training.max_steps=9"], working_dir=tmp_path).describe()
+    assert lines == [
+        f"Config: {link} -> {tmp_path / 'train.toml'}",
+        f"  paths, modules: beside {tmp_path}",
+        "  .env: none",
+        f"  runs: {tmp_path / 'runs' / tmp_path.name}",
+        "  overrides: training.max_steps = 9",
+    ]
