@@ -5,6 +5,7 @@ Every function here runs inside one write transaction, so two processes cannot b
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 
@@ -49,9 +50,13 @@ def marks(values: tuple[str, ...]) -> str:
 
 def is_alive(host: HostRow, now: float) -> bool:
     """Whether a host may still be working: heard of lately and, on this machine, its process exists."""
+    here = host.hostname == hostname()
+    if here and host.pid == os.getpid():
+        # This very process: it lives, even where it slept with the laptop and has not said so since.
+        return same_process(host.pid, host.pid_started)
     if now - host.heartbeat_at > STALE_SECONDS:
         return False
-    return host.hostname != hostname() or same_process(host.pid, host.pid_started)
+    return not here or same_process(host.pid, host.pid_started)
 
 
 def read_host(connection: sqlite3.Connection, host_id: str | None) -> HostRow | None:
@@ -94,11 +99,8 @@ def claim_run(connection: sqlite3.Connection, run_id: str, host: HostRow, state:
     return read_run(connection, run_id)
 
 
-def reconcile(connection: sqlite3.Connection, *, own_hosts: frozenset[str] = frozenset()) -> list[str]:
-    """Mark the runs whose host is gone INTERRUPTED and return their ids.
-
-    ``own_hosts`` live in this very process and are never taken for dead (it may have slept with the laptop).
-    """
+def reconcile(connection: sqlite3.Connection) -> list[str]:
+    """Mark the runs whose host is gone INTERRUPTED and return their ids."""
     now = time.time()
     found: list[str] = []
     rows = connection.execute(f"SELECT * FROM runs WHERE state NOT IN ({marks(_FINAL)})", _FINAL).fetchall()
@@ -108,8 +110,6 @@ def reconcile(connection: sqlite3.Connection, *, own_hosts: frozenset[str] = fro
             if now - run.created_at <= UNCLAIMED_SECONDS:
                 continue
             interrupt(connection, run.run_id, "no host took this run up", run.created_at)
-        elif run.host_id in own_hosts:
-            continue
         else:
             host = read_host(connection, run.host_id)
             if host is not None and is_alive(host, now):

@@ -232,6 +232,22 @@ class RunRecorder:
         except TimeoutError as error:
             raise self._late(timeout) from error
 
+    def close(self, timeout: float = 30.0) -> None:
+        """Write the run directory's last lines and let go of it; the run has ended. Raises StoreError."""
+        self.flush_blocking(timeout)
+        files, self._files = self._files, None
+        if files is None:
+            return
+
+        def finish(connection: sqlite3.Connection) -> None:
+            self._writer.after_commit.remove(files.after_commit)
+            try:
+                files.finish(connection)
+            except OSError as error:
+                raise StoreError(f"store: the run directory could not be written: {error}") from error
+
+        self._writer.call(finish, timeout)
+
     def _late(self, timeout: float) -> StoreError:
         return StoreError(f"store: {self._writer.path} was not written within {timeout:.0f} s")
 

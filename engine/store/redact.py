@@ -19,7 +19,7 @@ _SHORTEST = 8
 # Header values in any spelling that logs and tracebacks use, plain or inside (escaped) JSON.
 _HEADER = re.compile(
     r"""((?:proxy-)?authorization\\*["']?\s*[:=,]\s*\\*["']?(?:b(?=["']))?["']?)"""
-    r"""((?:bearer|basic|api-key|token)\s+)?(?!\[secret)([^\s"'\\,;})\]]+)""",
+    r"""(?!(?:\S+\s+)?\[secret)((?:bearer|basic|api-key|token)\s+)?([^\s"'\\,;})\]]+)""",
     re.IGNORECASE,
 )
 

@@ -166,6 +166,7 @@ class RunFiles:
         self._groups: set[int] = set()
         self._written_steps: set[int] = set()
         self._written_groups: set[int] = set()
+        self._begun_groups: set[int] = set()
 
     def run_changed(self) -> None:
         self._run = True
@@ -181,10 +182,18 @@ class RunFiles:
                     self._steps.add(row.step)
 
     def group_changed(self, row: GroupRow) -> None:
-        if row.state in _FINAL_GROUPS:
-            with self._lock:
+        with self._lock:
+            self._begun_groups.add(row.group_id)
+            if row.state in _FINAL_GROUPS:
                 if row.group_id not in self._written_groups:
                     self._groups.add(row.group_id)
+
+    def finish(self, connection: sqlite3.Connection) -> None:
+        """Write what the run's end left undecided: its groups in flight, and the last state. Raises OSError."""
+        with self._lock:
+            self._groups |= self._begun_groups - self._written_groups
+            self._run = self._log = True
+        self.after_commit(connection)
 
     def after_commit(self, connection: sqlite3.Connection) -> None:
         """Write what the last commits made final. Raises OSError."""

@@ -18,11 +18,14 @@ from engine.store.redact import Redactor
 from engine.store.rows import CheckRow, CommandRow, CommandState, HostRow, RunRow, RunState
 from engine.store.rundir import RunDirectory, RunFiles, rebuild
 from engine.store.schema import prepare_directory, store_path
-from engine.store.writer import Writer
+from engine.store.writer import Writer, WriterPool
 
 COMMAND_KINDS = ("pause", "resume", "stop", "abort", "save")
 _CHECKS_KEPT = 20
 """Reports kept for each config."""
+
+_POOL = WriterPool()
+"""A process writes through one connection, however many parts of it have the store open."""
 
 
 class Store:
@@ -36,7 +39,8 @@ class Store:
         self.redactor = redactor
         self._writer = writer
         self._readers: list[StoreReader] = []
-        self._own_hosts: set[str] = set()
+        self._report: Callable[[StoreError], None] | None = None
+        self._closed = False
 
     @classmethod
     def open(
@@ -52,8 +56,13 @@ class Store:
         """
         project_dir = project_dir.resolve()
         prepare_directory(project_dir)
-        writer = Writer(store_path(project_dir), on_error=on_error)
-        return cls(project_dir, writer, redactor or Redactor.from_environment(os.environ))
+        store = cls(
+            project_dir,
+            _POOL.take(store_path(project_dir)),
+            redactor or Redactor.from_environment(os.environ),
+        )
+        store.on_error(on_error)
+        return store
 
     @staticmethod
     def exists(project_dir: Path) -> bool:
@@ -70,15 +79,23 @@ class Store:
         return self._writer.error
 
     def on_error(self, report: Callable[[StoreError], None] | None) -> None:
-        """Who is told, in the writer's thread, when rows cannot be written."""
-        self._writer.on_error = report
+        """Who is told, in the writer's thread, when rows cannot be written; None: at ``close`` only."""
+        if self._report is not None:
+            self._writer.listeners.remove(self._report)
+        self._report = report
+        if report is not None:
+            self._writer.listeners.append(report)
 
     def close(self) -> None:
         """Write what waits and let go of the file. Raises StoreError where rows were lost."""
+        if self._closed:
+            return
+        self._closed = True
+        self.on_error(None)
         for reader in self._readers:
             reader.close()
         self._readers.clear()
-        self._writer.close()
+        _POOL.give_back(self._writer)
 
     def __enter__(self) -> Self:
         return self
@@ -134,9 +151,7 @@ class Store:
 
     def claim(self, run_id: str, host: HostRow, state: RunState = RunState.STARTING) -> RunRow:
         """Make ``host`` the host of the run. Raises StoreError where another live host has it."""
-        run = self._writer.call(lambda connection: hosts.claim_run(connection, run_id, host, state))
-        self._own_hosts.add(host.host_id)
-        return run
+        return self._writer.call(lambda connection: hosts.claim_run(connection, run_id, host, state))
 
     def heartbeat(self, host_id: str) -> None:
         """Say, without waiting, that this process's host is alive."""
@@ -174,12 +189,10 @@ class Store:
             hosts.refuse_commands(connection, run_id, f"the run has ended ({state})")
 
         self._writer.call(end)
-        self._own_hosts.discard(host_id)
 
     def reconcile(self) -> list[str]:
         """Mark the runs whose host is gone INTERRUPTED; returns their ids."""
-        own = frozenset(self._own_hosts)
-        return self._writer.call(lambda connection: hosts.reconcile(connection, own_hosts=own))
+        return self._writer.call(hosts.reconcile)
 
     def delete_run(self, run_id: str) -> None:
         """Delete a run's rows (its directory stays). Raises StoreError while a host works on it."""

@@ -45,7 +45,7 @@ class Write(Protocol):
 
 
 class Writer:
-    """See the module. ``on_error`` is called from the writer's thread, once per kind of trouble.
+    """See the module. ``listeners`` are told of troubles from the writer's thread, once for each.
 
     ``after_commit`` is called there too, after each batch, and may read (run directories are written by it).
     """
@@ -54,13 +54,12 @@ class Writer:
         self,
         path: Path,
         *,
-        on_error: Callable[[StoreError], None] | None = None,
         max_delay: float = MAX_DELAY_SECONDS,
         max_pending: int = MAX_PENDING,
         grace: float = GRACE_SECONDS,
     ) -> None:
         self.path = path
-        self.on_error = on_error
+        self.listeners: list[Callable[[StoreError], None]] = []
         self.after_commit: list[Callable[[sqlite3.Connection], None]] = []
         self._max_delay = max_delay
         self._max_pending = max_pending
@@ -208,7 +207,7 @@ class Writer:
             # One row cannot be stored: write the others one by one and report that one.
             return self._write_singly(writes, error, durable=durable)
         self._recovered()
-        for hook in self.after_commit:
+        for hook in list(self.after_commit):
             try:
                 hook(self._connection)
             except sqlite3.Error as error:
@@ -305,9 +304,10 @@ class Writer:
         self._report(lost)
 
     def _report(self, error: StoreError) -> None:
-        if self.on_error is not None:
-            self.on_error(error)
-        elif error not in self._lost:
+        listeners = list(self.listeners)
+        for listener in listeners:
+            listener(error)
+        if not listeners and error not in self._lost:
             self._lost.append(error)
 
     def _end(self) -> None:
@@ -331,3 +331,31 @@ def _roll_back(connection: sqlite3.Connection) -> None:
     # A full disk makes sqlite roll back by itself; a second ROLLBACK would hide the first error.
     if connection.in_transaction:
         connection.execute("ROLLBACK")
+
+
+class WriterPool:
+    """The writers of this process, one for each file, each with the number of those who use it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._writers: dict[Path, tuple[Writer, int]] = {}
+
+    def take(self, path: Path) -> Writer:
+        """The file's writer; made where there is none. Raises StoreError."""
+        with self._lock:
+            writer, users = self._writers.get(path, (None, 0))
+            if writer is None:
+                writer = Writer(path)
+            self._writers[path] = (writer, users + 1)
+            return writer
+
+    def give_back(self, writer: Writer) -> None:
+        """Let go of a writer; the last one to do so closes it. Raises StoreError where rows were lost."""
+        with self._lock:
+            _, users = self._writers[writer.path]
+            if users > 1:
+                self._writers[writer.path] = (writer, users - 1)
+            else:
+                del self._writers[writer.path]
+        if users == 1:
+            writer.close()

@@ -19,7 +19,7 @@ from engine.store.rows import (
     StepRow,
     TranscriptRow,
 )
-from tests.store.conftest import make_attempt, make_group, make_run, make_transcript
+from tests.store.conftest import make_attempt, make_group, make_host, make_run, make_transcript
 
 RUN = "20261129-143501-k3f9"
 
@@ -260,6 +260,28 @@ def test_run_directory_is_written_and_rebuilt(store: Store, tmp_path: Path) -> N
         assert (elsewhere / name).read_text() == (directory / name).read_text()
     store.rebuild_directory(RUN, elsewhere)
     assert len((elsewhere / "rollouts.jsonl").read_text().splitlines()) == 2
+
+
+def test_what_the_end_cut_off_is_in_the_directory_too(store: Store, tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    store.create_run(run)
+    host = make_host()
+    store.claim(RUN, host)
+    recorder = store.recorder(RUN, host_id=host.host_id)
+    recorder.group(make_group(RUN, 0, GroupState.TRAINED))
+    recorder.attempt(make_attempt(RUN, 0, 0, AttemptState.DONE))
+    recorder.group(make_group(RUN, 1))
+    recorder.attempt(make_attempt(RUN, 1, 0, AttemptState.SAMPLING))
+    recorder.flush_blocking()
+    store.end_run(RUN, host.host_id, RunState.ABORTED, None)
+    recorder.close()
+    recorder.close()
+    rollouts = [json.loads(line) for line in (Path(run.run_dir) / "rollouts.jsonl").read_text().splitlines()]
+    assert [(row["group_id"], row["state"], row["group_state"]) for row in rollouts] == [
+        (0, "done", "trained"),
+        (1, "cancelled", "lost"),
+    ]
+    assert json.loads((Path(run.run_dir) / "run.json").read_text())["state"] == "aborted"
 
 
 def test_files_are_private(store: Store, tmp_path: Path) -> None:
