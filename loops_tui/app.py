@@ -1,0 +1,330 @@
+"""The terminal application: one project directory, its runs, and whatever runs in this process.
+
+Three things run side by side and meet only in the store: the screen's loop (this module), the feed's reading thread,
+and the engine with a thread and a loop of its own. Nothing heavy is imported before the first paint.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from textual.app import App, SystemCommand
+from textual.binding import Binding, BindingType
+from textual.reactive import var
+from textual.screen import Screen
+
+from loops_tui.feed import Feed
+from loops_tui.keys import APP_BINDINGS
+from loops_tui.leaving import Leaving
+from loops_tui.ports import Hosting, StartRefused
+from loops_tui.screens.base import FedScreen
+from loops_tui.terminal import guarded_stdio, is_terminal, say, signal_handlers
+from loops_tui.theme import NIGHT, THEMES, Palette
+from loops_tui.widgets.confirm import Tell
+
+if TYPE_CHECKING:
+    from engine.store.store import Store
+
+log = logging.getLogger(__name__)
+
+TERMINAL_WATCH_SECONDS = 5.0
+THEME_VARIABLE = "LOOPS_TUI_THEME"
+
+
+class LoopsApp(App[int]):
+    """The app. ``hosting`` is made on first use: importing the engine takes longer than painting."""
+
+    # All sheets at once: the first screen is made before Textual would look for one of its own.
+    CSS_PATH = [  # noqa: RUF012  # Textual declares it as an instance's
+        "app.tcss",
+        "screens/runs.tcss",
+        "screens/run.tcss",
+        "screens/transcript.tcss",
+    ]
+    TITLE = "loops-tui"
+    ENABLE_COMMAND_PALETTE = True
+    ESCAPE_TO_MINIMIZE = False
+    BINDINGS: ClassVar[list[BindingType]] = APP_BINDINGS
+
+    notice: var[str | None] = var(None)
+
+    def __init__(
+        self,
+        project_dir: Path,
+        open_store: Callable[[], Store],
+        make_hosting: Callable[[], Hosting],
+        *,
+        start: Path | None = None,
+        overrides: Sequence[str] = (),
+    ) -> None:
+        super().__init__()
+        self.project_dir = project_dir
+        self.run_in_hand: str | None = None  # the run looked at last
+        self.leaving = Leaving(self)
+        self.crash: str | None = None
+        self._make_hosting = make_hosting
+        self._hosting: Hosting | None = None
+        self._start = start
+        self._overrides = tuple(overrides)
+        self.feed = Feed(open_store, self._fed_screen)
+        self._tasks: set[asyncio.Task[None]] = set()
+        for theme in THEMES:
+            self.register_theme(theme)
+        wanted = os.environ.get(THEME_VARIABLE, NIGHT.name)
+        self.theme = wanted if wanted in self.available_themes else NIGHT.name
+        self.palette = self._mixed()
+
+    # -- life --------------------------------------------------------------------------------------------------
+
+    def get_default_screen(self) -> Screen[None]:
+        from loops_tui.screens.runs import RunsScreen
+
+        return RunsScreen()
+
+    def on_mount(self) -> None:
+        self.theme_changed_signal.subscribe(self, lambda _: self._repaint())
+        self.set_interval(TERMINAL_WATCH_SECONDS, self._watch_terminal)
+        self.spawn(self.feed.run())
+        if self._start is not None:
+            # After the first paint: from here on the engine may import what it likes, in its own thread.
+            self.call_after_refresh(self.start_run, self._start, self._overrides)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine beside the screen. What it raises ends the app, like any other defect."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Exception):
+            self._handle_exception(error)
+
+    def on_unmount(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        self.feed.close()
+
+    def _fatal_error(self) -> None:
+        """A defect of ours. Textual would print local variables, and keys of an account may be among them."""
+        error = sys.exception() or self._exception
+        lines = traceback.format_exception(error) if error is not None else ["unknown error\n"]
+        log.critical("the app ended by an error\n%s", "".join(lines))
+        last = lines[-1].strip()
+        self.crash = last if len(last) < 300 else last[:299] + "…"
+        self._close_messages_no_wait()
+
+    def _watch_terminal(self) -> None:
+        """A terminal that is gone without a hangup signal must not leave this process behind."""
+        if (
+            self._driver is not None
+            and not self.is_headless
+            and not (sys.__stdin__ is not None and sys.__stdin__.isatty())
+        ):
+            self.leave_for_signal(signal.SIGHUP)
+
+    def leave_for_signal(self, number: int) -> None:
+        """End the screen at once; what runs here is drained once the terminal is restored."""
+        self.leaving.by_signal(number)
+
+    # -- theme -------------------------------------------------------------------------------------------------
+
+    def _mixed(self) -> Palette:
+        theme = self.current_theme
+        return Palette(theme, {**theme.to_color_system().generate(), **theme.variables})
+
+    def _repaint(self) -> None:
+        self.palette = self._mixed()
+        for screen in self.screen_stack:
+            for widget in screen.walk_children():
+                widget.refresh()
+
+    # -- what screens ask for ----------------------------------------------------------------------------------
+
+    def _fed_screen(self) -> FedScreen | None:
+        """The screen in view, or the one that shows behind a dialog."""
+        if not self._running:
+            return None
+        for screen in reversed(self.screen_stack):
+            if isinstance(screen, FedScreen):
+                return screen
+            if not screen.is_modal:
+                return None
+        return None
+
+    def poke(self) -> None:
+        self.feed.poke()
+
+    def watch_notice(self) -> None:
+        screen = self._fed_screen() if self._running else None
+        if screen is not None and screen.is_mounted:
+            screen.update_banner()
+
+    @property
+    def hosting(self) -> Hosting:
+        if self._hosting is None:
+            self._hosting = self._make_hosting()
+        return self._hosting
+
+    def hosted(self) -> list[str]:
+        """Runs that live in this process."""
+        return [] if self._hosting is None else list(self._hosting.live())
+
+    def close_hosting(self) -> None:
+        if self._hosting is not None:
+            self._hosting.close()
+
+    def start_run(self, config: Path, overrides: Sequence[str] = ()) -> None:
+        """Start a run in this process and open its screen."""
+        self.notice = f"starting {config.name} …"
+        self.spawn(self._start_run(config, tuple(overrides)))
+
+    async def _start_run(self, config: Path, overrides: tuple[str, ...]) -> None:
+        try:
+            run_id = await asyncio.to_thread(lambda: self.hosting.start(config, overrides))
+        except StartRefused as error:
+            self.notice = None
+            self.push_screen(Tell("The run was not started", [str(error), *error.details]))
+            return
+        self.notice = None
+        self.open_run(run_id)
+
+    def ask_of_run(self, run_id: str, kind: str) -> None:
+        """Write a command for a run's host, wherever it lives."""
+        self.spawn(self._ask_of_run(run_id, kind))
+
+    async def _ask_of_run(self, run_id: str, kind: str) -> None:
+        from engine.store.errors import StoreError
+
+        try:
+            await self.feed.call(lambda store: store.request(run_id, kind))
+        except StoreError as error:
+            self.notify(str(error), title="Not asked", severity="error", markup=False)
+            return
+        self.poke()
+
+    # -- actions -----------------------------------------------------------------------------------------------
+
+    def open_run(self, run_id: str) -> None:
+        from loops_tui.screens.run import RunScreen
+
+        self.run_in_hand = run_id
+        for screen in self.screen_stack:
+            if isinstance(screen, RunScreen) and screen.run_id == run_id:
+                while self.screen is not screen:
+                    self.pop_screen()
+                return
+        self._back_to_runs()
+        self.push_screen(RunScreen(run_id))
+
+    def _back_to_runs(self) -> None:
+        while len(self.screen_stack) > 1:
+            self.pop_screen()
+
+    def action_go_runs(self) -> None:
+        self._back_to_runs()
+
+    def action_go_run(self) -> None:
+        if self.run_in_hand is not None:
+            self.open_run(self.run_in_hand)
+
+    def action_leave(self) -> None:
+        self.leaving.ask()
+
+    def action_interrupt(self) -> None:
+        if self.screen.get_selected_text():
+            self.screen.action_copy_text()
+            return
+        self.leaving.interrupt()
+
+    async def action_quit(self) -> None:
+        self.leaving.ask()
+
+    def action_help(self) -> None:
+        from loops_tui.screens.help import HelpScreen
+
+        if not isinstance(self.screen, HelpScreen):
+            self.push_screen(HelpScreen(self.screen))
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "go_run":
+            return self.run_in_hand is not None
+        # A dialog takes no other keys than its own.
+        if self._running and self.screen.is_modal and action in ("go_runs", "go_run", "leave", "help"):
+            return False
+        return super().check_action(action, parameters)
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """The palette's commands: everything that a key does here, and the themes."""
+        seen: set[str] = set()
+        for active in screen.active_bindings.values():
+            binding = active.binding
+            named = bool(binding.id) and not (binding.id or "").startswith(("table.", "pane."))
+            if (
+                not active.enabled
+                or not named
+                or binding.action in seen
+                or binding.action == "command_palette"
+            ):
+                continue
+            seen.add(binding.action)
+            yield SystemCommand(binding.description, binding.tooltip, self._runner(active.node, binding))
+        yield SystemCommand("Theme", "Choose the colours", self.action_change_theme)
+
+    def _runner(self, node: object, binding: Binding) -> Callable[[], None]:
+        def run() -> None:
+            self.call_later(self.run_action, binding.action, node)  # pyright: ignore[reportArgumentType]
+
+        return run
+
+
+async def _session(app: LoopsApp) -> int:
+    loop = asyncio.get_running_loop()
+    with signal_handlers(loop, app.leave_for_signal):
+        status = await app.run_async()
+        status = app.return_code or 0 if status is None else status
+        # The screen is gone and the terminal restored; what still runs here ends now, told in plain lines.
+        return await app.leaving.finish(status)
+
+
+def open_app(project_dir: Path, *, start: Path | None = None, overrides: Sequence[str] = ()) -> int:
+    """Open the app on a project directory and return the exit status. ``start`` is a config to run at once."""
+    from loops_tui.link import make_hosting, open_store
+
+    return run_app(
+        LoopsApp(
+            project_dir,
+            lambda: open_store(project_dir),
+            lambda: make_hosting(project_dir),
+            start=start,
+            overrides=overrides,
+        )
+    )
+
+
+def run_app(app: LoopsApp) -> int:
+    """Run an app on the terminal of this process, and give the terminal back whatever happens."""
+    if not is_terminal():
+        say("loops-tui: this is no terminal; use `loops-tui runs`, `watch` and `run` here")
+        return 2
+    log_path = app.project_dir / ".loops" / "app.log"
+    try:
+        with guarded_stdio(log_path):
+            status = asyncio.run(_session(app))
+    except OSError as error:
+        say(f"loops-tui: {log_path} cannot be written: {error.strerror or error}")
+        return 2
+    if app.crash is not None:
+        say(f"loops-tui: the app ended by an error of its own: {app.crash}")
+        say(f"loops-tui: details are in {log_path}")
+        return 1
+    return status

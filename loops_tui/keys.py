@@ -1,0 +1,34 @@
+"""Keys that work everywhere. A screen's own keys stand with the screen.
+
+Every binding has an id, so that a keymap can move it, and a tooltip, from which the help is made.
+"""
+
+from __future__ import annotations
+
+from textual.binding import Binding, BindingType
+
+APP_BINDINGS: list[BindingType] = [
+    Binding("1", "go_runs", "Runs", show=False, id="app.runs", tooltip="Every run of this project"),
+    Binding("3", "go_run", "Run", show=False, id="app.run", tooltip="The run looked at last"),
+    Binding("q", "leave", "Quit", id="app.quit", tooltip="Leave; asks where a run lives in this app"),
+    Binding(
+        "question_mark", "help", "Help", id="app.help", tooltip="All keys of this screen", key_display="?"
+    ),
+    Binding(
+        "ctrl+p",
+        "command_palette",
+        "Commands",
+        show=False,
+        id="app.palette",
+        tooltip="Find a command by name",
+    ),
+    Binding(
+        "ctrl+c",
+        "interrupt",
+        "Interrupt",
+        show=False,
+        id="app.interrupt",
+        priority=True,
+        tooltip="Copy the selection; else stop runs of this app after their step and leave; twice: by force",
+    ),
+]

@@ -1,0 +1,49 @@
+"""What the application needs of a place where runs live, and no more.
+
+The screens know only this protocol; :mod:`loops_tui.link` fills it from ``engine.hosting``. Every call may block and
+therefore runs in a thread, never on the screen's loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+
+class Hosting(Protocol):
+    """Runs that live in this process, in the engine's own thread and loop."""
+
+    can_hand_over: bool  # whether a hosted run can move into a process of its own
+
+    def start(self, config: Path, overrides: Sequence[str]) -> str:
+        """Start a run and return its id. Raises :class:`StartRefused` with a sentence for a person."""
+        ...
+
+    def live(self) -> Sequence[str]:
+        """Ids of the runs that are still going here. Never blocks."""
+        ...
+
+    def stop(self) -> None:
+        """Ask every hosted run to end after its step."""
+        ...
+
+    def abort(self) -> None:
+        """Ask every hosted run to end now, releasing what it holds."""
+        ...
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for the hosted runs to end; True when none is left."""
+        ...
+
+    def close(self) -> None:
+        """End the engine's loop. Bounded."""
+        ...
+
+
+class StartRefused(Exception):
+    """A run could not be started. The message is for a person; ``details`` are further lines."""
+
+    def __init__(self, message: str, details: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.details = tuple(details)

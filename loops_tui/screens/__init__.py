@@ -1,0 +1,1 @@
+"""The screens of the application, one module and one style sheet each."""

@@ -1,0 +1,121 @@
+"""What every screen that shows rows has: a place in the feed, a top line, a banner, the line of keys."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, cast
+
+from textual.binding import Binding, BindingType
+from textual.events import ScreenResume
+from textual.screen import Screen
+
+from loops_tui.feed import Fresh, ReadPlan, Unreadable
+from loops_tui.theme import Tone
+from loops_tui.widgets.safe_text import safe
+from loops_tui.widgets.spans import Line, Span, SpanPane, plain, spread
+
+if TYPE_CHECKING:
+    from loops_tui.app import LoopsApp
+
+
+class TopLine(SpanPane):
+    """Where one is, and the figures that matter most."""
+
+    DEFAULT_CSS = "TopLine { height: 1; background: $surface; }"
+
+    def __init__(self) -> None:
+        super().__init__(id="top")
+        self._left: Line = ()
+        self._right: Line = ()
+
+    def write(self, path: list[str], right: Line = ()) -> None:
+        """``path`` is the way to this screen, its last part the screen itself."""
+        spans: list[Span] = [(" loops-tui ", Tone.TITLE)]
+        for place, part in enumerate(path):
+            last = place == len(path) - 1
+            spans.append(("› " if place else "", Tone.FAINT))
+            spans.append((safe(part, 60) + " ", Tone.STRONG if last else Tone.DIM))
+        self._left, self._right = tuple(spans), (*right, (" ", Tone.PLAIN))
+        self.recompose_lines()
+
+    def compose_lines(self, width: int, height: int) -> list[Line]:
+        return [spread(self._left, self._right, width)]
+
+
+class Banner(SpanPane):
+    """One line for what a person must know now; gone when there is nothing."""
+
+    DEFAULT_CSS = "Banner { height: 1; display: none; background: $panel; } Banner.-on { display: block; }"
+
+    def __init__(self) -> None:
+        super().__init__(id="banner")
+
+    def say(self, text: str | None, tone: Tone = Tone.WARN) -> None:
+        self.set_class(text is not None, "-on")
+        self.show([] if text is None else [((" ! ", tone), *plain(safe(text, 400), tone))])
+
+
+WIDTHS = [(0, "-narrow"), (110, "-wide"), (170, "-huge")]
+HEIGHTS = [(0, "-short"), (34, "-tall")]
+
+
+class FedScreen(Screen[None]):
+    """A screen whose rows come from the feed."""
+
+    app: LoopsApp  # pyright: ignore[reportIncompatibleMethodOverride]  # the only app these screens live in
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            "tab", "app.focus_next", "Next pane", show=False, id="pane.next", tooltip="Focus the next pane"
+        ),
+        Binding(
+            "shift+tab",
+            "app.focus_previous",
+            "Previous pane",
+            show=False,
+            id="pane.previous",
+            tooltip="… previous",
+        ),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.HORIZONTAL_BREAKPOINTS = WIDTHS
+        self.VERTICAL_BREAKPOINTS = HEIGHTS
+        self._unreadable: str | None = None
+
+    def read_plan(self) -> ReadPlan | None:
+        """What to read for this screen, as a function for the reading thread."""
+        raise NotImplementedError
+
+    def take(self, data: object) -> None:
+        """Show what the plan has read."""
+        raise NotImplementedError
+
+    @property
+    def is_compact(self) -> bool:
+        """Whether panes share the space one at a time."""
+        return self.has_class("-narrow") or self.has_class("-short")
+
+    def on_fresh(self, message: Fresh) -> None:
+        self.take(message.data)
+
+    def on_unreadable(self, message: Unreadable) -> None:
+        self._unreadable = message.sentence
+        self.update_banner()
+
+    def on_screen_resume(self, _: ScreenResume) -> None:
+        self.update_banner()
+        self.app.poke()
+
+    def update_banner(self) -> None:
+        """The store's trouble first, then the app's notice (draining), then the screen's own."""
+        banner = self.query_one(Banner)
+        if self._unreadable is not None:
+            banner.say(self._unreadable, Tone.BAD)
+            return
+        notice = cast("str | None", self.app.notice)
+        banner.say(notice if notice is not None else self.own_notice())
+
+    def own_notice(self) -> str | None:
+        """What this screen has to say in the banner."""
+        return None

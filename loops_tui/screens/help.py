@@ -1,0 +1,90 @@
+"""Every key of the screen it was asked from, made from the bindings themselves."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from rich.cells import cell_len
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.screen import ModalScreen, Screen
+
+from loops_tui.theme import Tone
+from loops_tui.widgets.key_bar import key_name
+from loops_tui.widgets.safe_text import safe
+from loops_tui.widgets.spans import Line, SpanView, plain
+
+SECTIONS = {
+    "runs": "Runs",
+    "run": "Run",
+    "transcript": "Transcript",
+    "table": "In a table",
+    "view": "In a text",
+    "pane": "Panes",
+    "filter": "While typing a filter",
+    "app": "Everywhere",
+}
+
+
+def help_lines(screen: Screen[object]) -> list[Line]:
+    """The keys by section, the screen's own first. Keys that do nothing right now are marked so."""
+    sections: dict[str, dict[str, tuple[list[str], str, bool]]] = {}
+    for active in screen.active_bindings.values():
+        binding = active.binding
+        section = (binding.id or "").split(".")[0]
+        if section not in SECTIONS:
+            continue
+        keys, _, _ = sections.setdefault(section, {}).setdefault(
+            binding.action, ([], binding.tooltip or binding.description, active.enabled)
+        )
+        name = binding.key_display or key_name(binding.key)
+        if name not in keys:
+            keys.append(name)
+    lines: list[Line] = []
+    for section in [name for name in SECTIONS if name in sections]:
+        if lines:
+            lines.append(())
+        lines.append(plain(SECTIONS[section], Tone.TITLE))
+        for keys, text, enabled in sections[section].values():
+            shown = " ".join(keys)
+            gap = " " * max(1, 16 - cell_len(shown))
+            tone = Tone.PLAIN if enabled else Tone.DIM
+            note = "" if enabled else "  (not now)"
+            lines.append(((f"  {shown}{gap}", Tone.ACCENT), (safe(text, 200) + note, tone)))
+    return lines
+
+
+class HelpScreen(ModalScreen[None]):
+    """A sheet of keys."""
+
+    DEFAULT_CSS = """
+    HelpScreen { align: center middle; background: $background 60%; }
+    HelpScreen Vertical {
+        width: 90; max-width: 96%; height: auto; max-height: 92%;
+        background: $surface; border: round $border; padding: 0 1;
+        border-title-style: bold; border-title-color: $primary; border-subtitle-color: $foreground-muted;
+    }
+    HelpScreen SpanView { background: $surface; height: auto; max-height: 100%; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,question_mark,q", "close", "Close", id="help.close", tooltip="Back to the screen"),
+    ]
+
+    def __init__(self, about: Screen[object]) -> None:
+        super().__init__()
+        self._lines = help_lines(about)
+
+    def compose(self) -> ComposeResult:
+        with Vertical() as sheet:
+            sheet.border_title = "Keys"
+            sheet.border_subtitle = "esc closes"
+            yield SpanView(id="sheet")
+
+    def on_mount(self) -> None:
+        view = self.query_one(SpanView)
+        view.show(self._lines)
+        view.focus()
+
+    def action_close(self) -> None:
+        self.dismiss(None)

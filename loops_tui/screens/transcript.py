@@ -1,0 +1,253 @@
+"""One attempt's conversation, turn by turn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, cast
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal
+
+from loops_tui.clipboard import copy_text
+from loops_tui.feed import ReadPlan
+from loops_tui.screens.attempt_facts import fact_lines, transcript_header
+from loops_tui.screens.base import Banner, FedScreen, TopLine
+from loops_tui.screens.transcript_read import TranscriptView, TranscriptWatch, Want
+from loops_tui.screens.transcript_text import MODES, turn_source, whole_source
+from loops_tui.theme import Tone
+from loops_tui.widgets.filter_line import FilterLine
+from loops_tui.widgets.key_bar import KeyBar
+from loops_tui.widgets.search_view import SearchView
+from loops_tui.widgets.spans import Line, SpanPane, plain
+
+if TYPE_CHECKING:
+    from engine.store.queries import StoreReader
+
+MODE_WORDS = {"text": "text", "shaded": "tokens, shaded by logprob", "tokens": "tokens, one a line"}
+
+
+class Heading(SpanPane):
+    """Whose conversation this is, and how it went."""
+
+    DEFAULT_CSS = "Heading { height: 1; }"
+
+    def __init__(self) -> None:
+        super().__init__(id="heading")
+        self.view: TranscriptView | None = None
+
+    def compose_lines(self, width: int, height: int) -> list[Line] | None:
+        return None if self.view is None else [transcript_header(self.view, width)]
+
+
+class Facts(SpanPane):
+    """The attempt in numbers, beside the conversation where there is room."""
+
+    def __init__(self) -> None:
+        super().__init__(id="facts", classes="pane")
+        self.view: TranscriptView | None = None
+        self.border_title = "Attempt"
+
+    def compose_lines(self, width: int, height: int) -> list[Line] | None:
+        return None if self.view is None else fact_lines(self.view, width, height)
+
+
+class TranscriptScreen(FedScreen):
+    """A conversation that may still be growing."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("n", "attempt(1)", "Next", id="transcript.next", tooltip="The next attempt of this group"),
+        Binding("p", "attempt(-1)", "Prev.", id="transcript.previous", tooltip="The attempt before"),
+        Binding("right_curly_bracket,J", "turn(1)", "Turn", key_display="{ }", id="transcript.turn_after",
+                tooltip="The next turn"),
+        Binding("left_curly_bracket,K", "turn(-1)", "Turn", show=False, id="transcript.turn_before",
+                tooltip="The turn before"),
+        Binding("t", "tokens", "Tokens", id="transcript.tokens",
+                tooltip="Text; tokens shaded by logprob; one token a line with logprob and policy version"),
+        Binding("slash", "search", "Search", key_display="/", id="transcript.search", tooltip="Find a text in it"),
+        Binding("full_stop", "match(1)", "Match", key_display=". ,", id="transcript.match_after",
+                tooltip="The next match"),
+        Binding("comma", "match(-1)", "Match", show=False, id="transcript.match_before", tooltip="The match before"),
+        Binding("y", "copy", "Copy", id="transcript.copy", tooltip="Copy the turn in view, as it was written"),
+        Binding("Y", "copy_all", "Copy all", show=False, id="transcript.copy_all", tooltip="Copy the conversation"),
+        Binding("escape", "back", "Back", id="transcript.back", tooltip="Back to the run; first ends a search"),
+    ]  # fmt: skip
+
+    def __init__(self, run_id: str, run_name: str, group_id: int, attempt: int) -> None:
+        super().__init__()
+        self.run_id = run_id
+        self._run_name = run_name
+        self._group_id = group_id
+        self._attempt = attempt
+        self._mode = MODES[0]
+        self._watch = TranscriptWatch(run_id)
+        self.view: TranscriptView | None = None
+        self._shown: tuple[int, int] | None = None
+
+    def compose(self) -> ComposeResult:
+        yield TopLine()
+        yield Banner()
+        yield Heading()
+        with Horizontal(id="body"):
+            yield SearchView(id="conversation", classes="pane")
+            yield Facts()
+        yield FilterLine("text to find; enter keeps the search, . and , go from match to match")
+        yield KeyBar()
+
+    @property
+    def conversation(self) -> SearchView:
+        return self.query_one("#conversation", SearchView)
+
+    def on_mount(self) -> None:
+        self.conversation.focus()
+        self._write_top()
+
+    def _write_top(self) -> None:
+        mode = ((MODE_WORDS[self._mode], Tone.ACCENT),) if self._mode != "text" else ()
+        path = [
+            self.app.project_dir.name or "/",
+            self._run_name,
+            f"group {self._group_id}",
+            f"#{self._attempt}",
+        ]
+        self.query_one(TopLine).write(path, mode)
+
+    # -- rows --------------------------------------------------------------------------------------------------
+
+    def read_plan(self) -> ReadPlan | None:
+        width = self.conversation.scrollable_content_region.width
+        if width < 1:
+            return None  # not laid out yet; the resize asks again
+        watch = self._watch
+        want = Want(self._group_id, self._attempt, width - 1, self._mode)
+
+        def read(reader: StoreReader) -> TranscriptView:
+            return watch.read(reader, want)
+
+        return read
+
+    def take(self, data: object) -> None:
+        view = cast("TranscriptView", data)
+        if (view.want.group_id, view.want.attempt) != (self._group_id, self._attempt):
+            return
+        if view.want.mode != self._mode:
+            return
+        before = self.view
+        self.view = view
+        fresh = self._shown != (view.want.group_id, view.want.attempt)
+        if fresh or before is None or before.layout is not view.layout:
+            lines = view.layout.lines if view.layout is not None else self._nothing(view)
+            self.conversation.show(lines, keep=not fresh)
+            self._shown = (view.want.group_id, view.want.attempt)
+        for pane in (self.query_one(Heading), self.query_one(Facts)):
+            pane.view = view
+            pane.recompose_lines()
+        self.refresh_bindings()
+
+    def _nothing(self, view: TranscriptView) -> list[Line]:
+        if view.attempt is None:
+            return [(), plain("This attempt is not in the store.", Tone.DIM)]
+        if view.attempt.ended_at is None:
+            return [(), plain(f"Nothing said yet: the attempt is {view.attempt.state}.", Tone.DIM)]
+        lines = [(), plain("No transcript of this attempt was kept.", Tone.STRONG), ()]
+        lines.append(plain('[output] trace = "full" keeps every one, "samples" a few, "off" none.', Tone.DIM))
+        if view.attempt.error:
+            from loops_tui.widgets.safe_text import safe
+
+            lines.extend([(), plain(safe(view.attempt.error, 600), Tone.BAD)])
+        return lines
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self.app.poke)
+
+    # -- keys --------------------------------------------------------------------------------------------------
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        view = self.view if self.is_mounted else None
+        if action == "attempt":
+            numbers = [] if view is None else [row.attempt for row in view.attempts]
+            return (self._attempt + cast("int", parameters[0])) in numbers
+        if action in ("copy", "copy_all", "tokens", "turn", "search"):
+            return view is not None and view.transcript is not None
+        if action == "match":
+            return bool(self.is_mounted and self.conversation.matches)
+        return super().check_action(action, parameters)
+
+    def action_attempt(self, by: int) -> None:
+        self._attempt += by
+        self._write_top()
+        self.app.poke()
+
+    def action_tokens(self) -> None:
+        self._mode = MODES[(MODES.index(self._mode) + 1) % len(MODES)]
+        self._shown = None
+        self._write_top()
+        self.app.poke()
+
+    def turn_in_view(self) -> int | None:
+        """The turn whose heading is at the top of the view or above it."""
+        if self.view is None or self.view.layout is None or self.view.transcript is None:
+            return None
+        top = self.conversation.scroll_offset.y
+        passed = [place for place, start in enumerate(self.view.layout.starts) if start <= top + 1]
+        return min(passed[-1] if passed else 0, len(self.view.transcript.turns) - 1)
+
+    def action_turn(self, by: int) -> None:
+        layout = self.view.layout if self.view is not None else None
+        if layout is None:
+            return
+        top = self.conversation.scroll_offset.y
+        starts = layout.starts
+        wanted = (
+            [start for start in starts if start > top]
+            if by > 0
+            else [start for start in starts if start < top]
+        )
+        if wanted:
+            self.conversation.scroll_to(y=wanted[0 if by > 0 else -1], animate=False)
+
+    def action_search(self) -> None:
+        self.query_one(FilterLine).open()
+
+    def on_filter_line_typed(self, event: FilterLine.Typed) -> None:
+        self.conversation.find(event.text)
+        self._say_matches()
+
+    def on_filter_line_left(self, event: FilterLine.Left) -> None:
+        if not event.kept:
+            self.conversation.find("")
+        self.conversation.focus()
+        self._say_matches()
+
+    def action_match(self, by: int) -> None:
+        self.conversation.step_match(by)
+        self._say_matches()
+
+    def _say_matches(self) -> None:
+        self.conversation.border_subtitle = self.conversation.match_words()
+        self.refresh_bindings()
+
+    def action_back(self) -> None:
+        if self.conversation.needle:
+            self.query_one(FilterLine).action_drop()
+            return
+        self.dismiss(None)
+
+    def action_copy(self) -> None:
+        turn = self.turn_in_view()
+        if turn is not None and self.view is not None and self.view.transcript is not None and turn >= 0:
+            self._copy(turn_source(self.view.transcript.turns[turn]), f"Turn {turn + 1}")
+
+    def action_copy_all(self) -> None:
+        if self.view is not None and self.view.transcript is not None:
+            self._copy(whole_source(self.view.transcript), "Conversation")
+
+    def _copy(self, text: str, what: str) -> None:
+        file = Path(self.app.project_dir) / ".loops" / "copied.txt"
+
+        async def copy() -> None:
+            result = await copy_text(text, file, self.app.copy_to_clipboard)
+            severity = "information" if result.ok else "error"
+            self.notify(result.said, title=what, severity=severity, markup=False)
+
+        self.app.spawn(copy())

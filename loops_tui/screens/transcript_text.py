@@ -1,0 +1,312 @@
+"""A conversation as lines: pure functions from a transcript's row to spans.
+
+Three modes: ``text`` as one reads it, ``shaded`` with the policy's replies as tokens shaded by how likely each was,
+``tokens`` with one token a line and its logprob.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from engine.store.rows import AttemptRow, TranscriptRow
+from loops_tui.theme import Tone
+from loops_tui.widgets.safe_text import LINE_LIMIT, safe, safe_block
+from loops_tui.widgets.spans import Line, Span, plain, width_of
+from loops_tui.widgets.wrapping import wrap, wrap_spans
+from loops_tui.wording import count, number, reward_tone, signed, words
+
+MODES = ("text", "shaded", "tokens")
+TURN_LINES = 20_000  # of one entry; what is beyond is counted, not shown
+LIKELY, UNLIKELY = -0.5, -2.5  # logprobs between the shades: about 60 % and 8 %
+INDENT = "  "
+
+ROLES = {
+    "system": ("system", Tone.DIM),
+    "user": ("user", Tone.INFO),
+    "assistant": ("policy", Tone.GOOD),
+    "tool": ("result", Tone.ACCENT),
+}
+
+
+@dataclass(slots=True)
+class Layout:
+    """Lines, and where each turn of the conversation begins among them."""
+
+    lines: list[Line] = field(default_factory=list)
+    starts: list[int] = field(default_factory=list)
+
+
+def lay_out(transcript: TranscriptRow, attempt: AttemptRow | None, width: int, mode: str) -> Layout:
+    """The whole conversation at this width. Runs on the reading thread: a long one takes a moment."""
+    layout = Layout()
+    width = max(20, width)
+    if mode == "shaded":
+        layout.lines.append(_legend())
+        layout.lines.append(())
+    reply = 0
+    segment: int | None = None
+    for place, turn in enumerate(transcript.turns):
+        sampled = _mapping(turn.get("sampled"))
+        if sampled is not None:
+            reply += 1
+            this = sampled.get("segment")
+            if isinstance(this, int) and segment is not None and this != segment:
+                layout.lines.append(
+                    _rule("new segment: the earlier tokens could not be continued", width, Tone.WARN)
+                )
+            segment = this if isinstance(this, int) else segment
+        layout.starts.append(len(layout.lines))
+        layout.lines.append(_heading(turn, place, reply, width))
+        layout.lines.extend(islice(_body(turn, sampled, width, mode), TURN_LINES))
+        layout.lines.append(())
+    layout.starts.append(len(layout.lines))
+    layout.lines.extend(_ending(transcript, attempt, width))
+    return layout
+
+
+def _mapping(value: object) -> Mapping[str, Any] | None:
+    return value if isinstance(value, Mapping) else None
+
+
+def _legend() -> Line:
+    return (
+        ("tokens: ", Tone.DIM),
+        ("likely", Tone.TOKEN),
+        (f" (above {math.exp(LIKELY):.0%})  ", Tone.DIM),
+        ("less likely", Tone.TOKEN_MID),
+        ("  ", Tone.PLAIN),
+        ("unlikely", Tone.TOKEN_LOW),
+        (f" (below {math.exp(UNLIKELY):.0%}, underlined)", Tone.DIM),
+    )
+
+
+def _rule(title: str, width: int, tone: Tone, right: Line = ()) -> Line:
+    head: list[Span] = [("── ", Tone.FAINT), (title, tone), (" ", Tone.PLAIN)]
+    used = width_of(tuple(head)) + width_of(right) + (1 if right else 0)
+    dashes = "─" * max(0, width - used)
+    tail: list[Span] = [(dashes, Tone.FAINT)]
+    if right:
+        tail.extend(((" ", Tone.PLAIN), *right))
+    return (*head, *tail)
+
+
+def _heading(turn: Mapping[str, Any], place: int, reply: int, width: int) -> Line:
+    role = str(turn.get("role", "?"))
+    name, tone = ROLES.get(role, (safe(role, 20), Tone.PLAIN))
+    title = f"{place + 1} {name}"
+    if role == "tool" and turn.get("name"):
+        title += f" of {safe(str(turn['name']), 40)}"
+    sampled = _mapping(turn.get("sampled"))
+    if sampled is None:
+        return _rule(title, width, tone)
+    facts = [f"reply {reply}"]
+    if sampled.get("policy_version") is not None:
+        facts.append(f"policy v{sampled['policy_version']}")
+    facts.append(f"{count(len(_items(sampled, 'tokens')))} tokens")
+    logprobs = _numbers(sampled)
+    if logprobs:
+        facts.append(f"mean logprob {number(sum(logprobs) / len(logprobs))}")
+    notes: list[Span] = [(" · ".join(facts), Tone.DIM)]
+    if sampled.get("truncated"):
+        notes.append((" · cut off by the token limit", Tone.WARN))
+    if sampled.get("discarded"):
+        notes.append((" · discarded, not trained", Tone.WARN))
+    stop = sampled.get("stop_reason")
+    if stop and stop not in ("stop", "length", "eos"):
+        notes.append((f" · {safe(str(stop), 30)}", Tone.DIM))
+    return _rule(title, width, tone, tuple(notes))
+
+
+def _items(sampled: Mapping[str, Any], name: str) -> Sequence[Any]:
+    value = sampled.get(name)
+    return value if isinstance(value, list) else ()
+
+
+def _numbers(sampled: Mapping[str, Any]) -> list[float]:
+    return [float(value) for value in _items(sampled, "logprobs") if isinstance(value, int | float)]
+
+
+def _body(
+    turn: Mapping[str, Any], sampled: Mapping[str, Any] | None, width: int, mode: str
+) -> Iterator[Line]:
+    if sampled is not None and mode != "text":
+        yield from (_shaded if mode == "shaded" else _token_table)(sampled, width)
+        return
+    reasoning = turn.get("reasoning")
+    if isinstance(reasoning, str) and reasoning.strip():
+        for line in _text(reasoning.strip("\n"), width - 4, Tone.DIM):
+            yield ((INDENT, Tone.PLAIN), ("┊ ", Tone.FAINT), *line)
+    content = turn.get("content")
+    tone = Tone.DIM if turn.get("role") == "system" else Tone.PLAIN
+    calls = turn.get("tool_calls")
+    if isinstance(content, str) and content:
+        for line in _text(content, width - 2, tone):
+            yield ((INDENT, Tone.PLAIN), *line)
+    elif content is not None and not isinstance(content, str):
+        for line in _text(json.dumps(content, ensure_ascii=False, indent=2), width - 2, tone):
+            yield ((INDENT, Tone.PLAIN), *line)
+    elif not calls:
+        yield ((INDENT, Tone.PLAIN), ("(nothing)", Tone.DIM))
+    for call in calls if isinstance(calls, list) else ():
+        if isinstance(call, Mapping):
+            yield from _call(call, width)
+
+
+def _text(text: str, width: int, tone: Tone) -> Iterator[Line]:
+    for source in text.removesuffix("\n").split("\n"):
+        extra = len(source) - LINE_LIMIT
+        for piece in wrap(safe(source[:-1] if source.endswith("\r") else source), width):
+            yield ((piece, tone),)
+        if extra > 0:
+            yield ((f"({extra:,} more characters in this line; y copies all)", Tone.WARN),)
+
+
+def _call(call: Mapping[str, Any], width: int) -> Iterator[Line]:
+    yield (
+        (INDENT, Tone.PLAIN),
+        ("→ ", Tone.ACCENT),
+        (safe(str(call.get("name") or "?"), 80), Tone.STRONG),
+    )
+    arguments = call.get("arguments")
+    for name, value in _arguments(arguments):
+        lines = list(_text(value, width - 6 - len(name), Tone.PLAIN))
+        for place, line in enumerate(lines):
+            label = f"{name}: " if name and place == 0 else " " * (len(name) + 2) if name else ""
+            yield ((INDENT * 2, Tone.PLAIN), (label, Tone.DIM), *line)
+    problem = call.get("problem")
+    if problem:
+        for line in _text(f"not run: {problem}", width - 4, Tone.BAD):
+            yield ((INDENT * 2, Tone.PLAIN), *line)
+
+
+def _arguments(arguments: object) -> Iterator[tuple[str, str]]:
+    """The arguments as the policy wrote them: by name where they are an object, as text where they are not."""
+    if not isinstance(arguments, str):
+        yield "", json.dumps(arguments, ensure_ascii=False)
+        return
+    try:
+        parsed = json.loads(arguments)
+    except ValueError:
+        yield "", arguments
+        return
+    if not isinstance(parsed, dict) or not parsed:
+        yield "", arguments
+        return
+    for name, value in parsed.items():
+        yield safe(str(name), 40), value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _tokens(sampled: Mapping[str, Any]) -> Iterator[tuple[int, str, float | None]]:
+    ids, texts, logprobs = (_items(sampled, name) for name in ("tokens", "texts", "logprobs"))
+    for place, token in enumerate(ids):
+        text = texts[place] if place < len(texts) and isinstance(texts[place], str) else f"<{token}>"
+        value = logprobs[place] if place < len(logprobs) else None
+        yield token, text, float(value) if isinstance(value, int | float) else None
+
+
+def _token_tone(logprob: float | None) -> Tone:
+    if logprob is None or not math.isfinite(logprob):
+        return Tone.DIM
+    return Tone.TOKEN if logprob > LIKELY else Tone.TOKEN_MID if logprob > UNLIKELY else Tone.TOKEN_LOW
+
+
+def _shaded(sampled: Mapping[str, Any], width: int) -> Iterator[Line]:
+    spans: list[Span] = []
+    for _, text, logprob in _tokens(sampled):
+        tone = _token_tone(logprob)
+        *whole, rest = text.split("\n")
+        for piece in whole:
+            spans.extend(((safe(piece) if piece else "", tone), ("⏎", Tone.FAINT)))
+            yield from _indented(wrap_spans(spans, width - 2))
+            spans = []
+        if rest:
+            spans.append((safe(rest), tone))
+    yield from _indented(wrap_spans(spans, width - 2))
+
+
+def _indented(lines: Iterator[Line]) -> Iterator[Line]:
+    for line in lines:
+        yield ((INDENT, Tone.PLAIN), *line)
+
+
+def _token_table(sampled: Mapping[str, Any], width: int) -> Iterator[Line]:
+    version = sampled.get("policy_version")
+    shown = "" if version is None else f"v{version}"
+    room = max(8, min(32, width - 44))
+    yield ((f"{INDENT}{'#':>5}  {'token':<{room}}  {'id':>6}  {'logprob':>8}  {'p':>5}  policy", Tone.DIM),)
+    for place, (token, text, logprob) in enumerate(_tokens(sampled)):
+        quoted = safe(text.replace("\n", "⏎").replace(" ", "·"), room)
+        gap = " " * max(0, room - width_of(plain(quoted)))
+        value = "–" if logprob is None else f"{logprob:8.4f}"
+        chance = "–" if logprob is None else f"{math.exp(min(0.0, logprob)):5.0%}"
+        yield (
+            (f"{INDENT}{place:>5}  ", Tone.DIM),
+            (quoted, _token_tone(logprob)),
+            (f"{gap}  {token!s:>6}", Tone.DIM),
+            (f"  {value:>8}  {chance:>5}", Tone.PLAIN),
+            (f"  {shown}", Tone.DIM),
+        )
+
+
+def _ending(transcript: TranscriptRow, attempt: AttemptRow | None, width: int) -> Iterator[Line]:
+    reward = attempt.reward if attempt is not None else transcript.reward
+    ending = (attempt.ending if attempt is not None else None) or transcript.ending
+    live = attempt is not None and attempt.ended_at is None and reward is None
+    if live and attempt is not None:
+        yield _rule(f"under way: {attempt.state}", width, Tone.INFO)
+        return
+    yield _rule("ended", width, Tone.STRONG)
+    facts: list[Span] = [
+        (INDENT, Tone.PLAIN),
+        ("reward ", Tone.DIM),
+        (number(reward), Tone.STRONG),
+    ]
+    if attempt is not None and attempt.advantage is not None:
+        facts.extend(
+            (("   advantage ", Tone.DIM), (signed(attempt.advantage), reward_tone(attempt.advantage)))
+        )
+    if ending:
+        facts.extend((("   because ", Tone.DIM), (safe(words(ending), 120), Tone.PLAIN)))
+    yield tuple(facts)
+    if attempt is not None and attempt.timed_out:
+        yield plain(f"{INDENT}its deadline passed; it was graded as it stood", Tone.WARN)
+    if attempt is not None and attempt.error:
+        for line in _text(attempt.error, width - 2, Tone.BAD):
+            yield ((INDENT, Tone.PLAIN), *line)
+    for name, value in transcript.metadata.items():
+        yield (
+            (f"{INDENT}{safe(words(str(name)), 40)} ", Tone.DIM),
+            (safe(str(value), max(10, width - 20)), Tone.PLAIN),
+        )
+
+
+# -- source text ---------------------------------------------------------------------------------------------------
+
+
+def turn_source(turn: Mapping[str, Any]) -> str:
+    """A turn as text to copy: what was written, not how it is shown here. Control characters stay marks."""
+    parts: list[str] = []
+    for name in ("reasoning", "content"):
+        value = turn.get(name)
+        if isinstance(value, str) and value:
+            parts.append(value)
+        elif value is not None and not isinstance(value, str):
+            parts.append(json.dumps(value, ensure_ascii=False, indent=2))
+    calls = turn.get("tool_calls")
+    for call in calls if isinstance(calls, list) else ():
+        if isinstance(call, Mapping):
+            parts.append(f"{call.get('name')} {call.get('arguments')}")
+    return safe_block("\n".join(parts))
+
+
+def whole_source(transcript: TranscriptRow) -> str:
+    """The whole conversation as text to copy."""
+    return (
+        "\n\n".join(f"[{safe(str(turn.get('role')))}]\n{turn_source(turn)}" for turn in transcript.turns)
+        + "\n"
+    )

@@ -1,0 +1,195 @@
+"""Lines as spans of (safe text, tone), and the widgets that paint them line by line.
+
+A pane keeps the lines it shows. Given new ones it repaints only those that differ: that is what keeps a live screen
+within a slow connection's budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, ClassVar, cast
+
+from rich.cells import cell_len, set_cell_size
+from rich.segment import Segment
+from rich.style import Style
+from textual.geometry import Region, Size
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+from textual.widget import Widget
+
+from loops_tui.theme import Palette, Tone
+
+if TYPE_CHECKING:
+    from textual.binding import BindingType
+
+Span = tuple[str, Tone]
+Line = tuple[Span, ...]
+
+BLANK: Line = ()
+
+
+def plain(text: str, tone: Tone = Tone.PLAIN) -> Line:
+    return ((text, tone),)
+
+
+def text_of(line: Line) -> str:
+    return "".join(text for text, _ in line)
+
+
+def width_of(line: Line) -> int:
+    return sum(cell_len(text) for text, _ in line)
+
+
+def clip(line: Line, width: int) -> Line:
+    """The line in at most ``width`` cells, with an ellipsis where something is missing."""
+    if width <= 0:
+        return BLANK
+    if width_of(line) <= width:
+        return line
+    kept: list[Span] = []
+    room = width - 1
+    for text, tone in line:
+        cells = cell_len(text)
+        if cells <= room:
+            kept.append((text, tone))
+            room -= cells
+            continue
+        kept.append((set_cell_size(text, room) + "…", tone))
+        return tuple(kept)
+    return tuple(kept)
+
+
+def pad(line: Line, width: int, right: bool = False) -> Line:
+    """The line in exactly ``width`` cells."""
+    line = clip(line, width)
+    gap = width - width_of(line)
+    if gap <= 0:
+        return line
+    filler: Span = (" " * gap, Tone.PLAIN)
+    return (filler, *line) if right else (*line, filler)
+
+
+def spread(left: Line, right: Line, width: int) -> Line:
+    """``left`` at the left edge and ``right`` at the right one; ``left`` gives way."""
+    right = clip(right, width)
+    room = width - width_of(right)
+    if room < 2:
+        return pad(left, width)
+    return (*pad(left, room - 1), (" ", Tone.PLAIN), *right) if right else pad(left, width)
+
+
+def strip_of(line: Line, width: int, palette: Palette, base: Style, over: Style | None = None) -> Strip:
+    """The line as a strip of exactly ``width`` cells; ``over`` is laid over every span (a cursor)."""
+    line = clip(line, width)
+    segments = []
+    used = 0
+    for text, tone in line:
+        style = base + palette[tone]
+        segments.append(Segment(text, style + over if over is not None else style))
+        used += cell_len(text)
+    if used < width:
+        segments.append(Segment(" " * (width - used), base + over if over is not None else base))
+    return Strip(segments, max(used, width))
+
+
+def palette_of(widget: Widget) -> Palette:
+    """The palette of the app's theme: every app of this package has one."""
+    return cast("Palette", widget.app.palette)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+class SpanPane(Widget):
+    """A fixed pane of lines. It does not scroll: give it what fits."""
+
+    ALLOW_SELECT: ClassVar[bool] = False
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self._lines: list[Line] = []
+
+    @property
+    def lines(self) -> Sequence[Line]:
+        return self._lines
+
+    def compose_lines(self, width: int, height: int) -> Iterable[Line] | None:
+        """The pane's lines at this size, or None where they were given with :meth:`show`."""
+        return None
+
+    def show(self, lines: Iterable[Line]) -> None:
+        """Show these lines, repainting those that differ."""
+        new = list(lines)
+        old, self._lines = self._lines, new
+        if not self.is_mounted:
+            return
+        width = self.size.width
+        for y in range(min(self.size.height, max(len(old), len(new)))):
+            before = old[y] if y < len(old) else BLANK
+            after = new[y] if y < len(new) else BLANK
+            if before != after:
+                self.refresh(Region(0, y, width, 1))
+
+    def recompose_lines(self) -> None:
+        """Ask :meth:`compose_lines` again (new data, new size)."""
+        lines = self.compose_lines(self.size.width, self.size.height)
+        if lines is not None:
+            self.show(lines)
+
+    def on_resize(self) -> None:
+        self.recompose_lines()
+
+    def render_line(self, y: int) -> Strip:
+        line = self._lines[y] if y < len(self._lines) else BLANK
+        return strip_of(line, self.size.width, palette_of(self), self.rich_style)
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        return max(1, len(self._lines))
+
+
+class SpanView(ScrollView, can_focus=True):
+    """A scrolling pane of lines, painted only where it is looked at."""
+
+    ALLOW_SELECT: ClassVar[bool] = False
+    BINDINGS: ClassVar[list[BindingType]] = []
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self._lines: Sequence[Line] = ()
+        self.follow = False  # stay at the end while it grows
+        self._at_end = True
+
+    @property
+    def lines(self) -> Sequence[Line]:
+        return self._lines
+
+    def show(self, lines: Sequence[Line], *, keep: bool = True) -> None:
+        """Show these lines. ``keep`` leaves the view where it is, unless it follows the end."""
+        old, self._lines = self._lines, lines
+        at_end = self._at_end
+        self.virtual_size = Size(self.scrollable_content_region.width, len(lines))
+        if self.follow and at_end:
+            self.scroll_end(animate=False, immediate=True)
+        elif not keep:
+            self.scroll_home(animate=False, immediate=True)
+        top = self.scroll_offset.y
+        for y in range(self.size.height):
+            index = top + y
+            before = old[index] if index < len(old) else BLANK
+            after = lines[index] if index < len(lines) else BLANK
+            if before != after:
+                self.refresh(Region(0, y, self.size.width, 1))
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        super().watch_scroll_y(old_value, new_value)
+        self._at_end = new_value >= self.max_scroll_y
+
+    def on_resize(self) -> None:
+        if self.follow and self._at_end:
+            self.scroll_end(animate=False, immediate=True)
+
+    def decorate(self, index: int, line: Line) -> Line:
+        """The line as shown (a search marks its matches here)."""
+        return line
+
+    def render_line(self, y: int) -> Strip:
+        index = self.scroll_offset.y + y
+        line = self.decorate(index, self._lines[index]) if index < len(self._lines) else BLANK
+        return strip_of(line, self.scrollable_content_region.width, palette_of(self), self.rich_style)
