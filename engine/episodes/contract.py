@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar, get_args, get_origin
 
 from engine.policy.conversation import Model
+from engine.sandboxes.contract import Flavour, Sandbox
 
 #: What ``run`` may return: numbers become ``rollout/<key>`` (their mean), texts ``rollout/<key>/<value>`` (a rate).
 Metadata = Mapping[str, Any]
@@ -29,33 +30,43 @@ class Task[TaskT]:
     index: int
 
 
+def _required(sandbox: Sandbox | None, kind: type[Flavour] | None) -> Any:
+    if sandbox is None:
+        raise SandboxNotConfigured(
+            "this episode asks for a sandbox, but the config has no [runtime.config.sandbox] section"
+        )
+    return sandbox.flavour(kind)
+
+
 @dataclass(frozen=True, slots=True)
 class Setup:
     """Given to ``setup``, before the agent starts."""
 
     attempt: int
+    sandbox: Sandbox | None = None
 
-    def require_sandbox(self, provider: Any = None) -> Any:
-        """The attempt's sandbox.
+    def require_sandbox(self, kind: type[Flavour] | None = None) -> Any:
+        """The attempt's own sandbox: the provider-neutral :class:`~engine.sandboxes.contract.Sandbox`, or, given a
+        provider's marker (``Blaxel``), that provider's flavour of it.
 
         Raises:
             SandboxNotConfigured: the config has no ``[runtime.config.sandbox]``.
+            PermanentError: the config's provider is another one.
         """
-        raise SandboxNotConfigured(
-            "this episode asks for a sandbox, but the config has no [runtime.config.sandbox] section"
-        )
+        return _required(self.sandbox, kind)
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Given to ``run``: the policy to talk to."""
+    """Given to ``run``: the policy to talk to, and the sandbox to work in where the config has one."""
 
     model: Model
     attempt: int
+    sandbox: Sandbox | None = None
 
-    def require_sandbox(self, provider: Any = None) -> Any:
+    def require_sandbox(self, kind: type[Flavour] | None = None) -> Any:
         """As :meth:`Setup.require_sandbox`."""
-        return Setup(self.attempt).require_sandbox(provider)
+        return _required(self.sandbox, kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +75,14 @@ class Grading:
 
     timed_out: bool
     attempt: int
+    sandbox: Sandbox | None = None
 
-    def require_execution_sandbox(self, provider: Any = None) -> Any:
-        """The sandbox that the agent worked in, as it left it. Raises as :meth:`Setup.require_sandbox`."""
-        return Setup(self.attempt).require_sandbox(provider)
+    def require_execution_sandbox(self, kind: type[Flavour] | None = None) -> Any:
+        """The sandbox that the agent worked in, as it left it: what it started may still run.
+
+        Raises as :meth:`Setup.require_sandbox`.
+        """
+        return _required(self.sandbox, kind)
 
 
 class Episode[TaskT, OptionsT]:

@@ -15,11 +15,12 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from engine.episodes.contract import Episode, Grading, Sampling, Setup, Task
 from engine.loops.errors import LoopsUnavailable, one_line
 from engine.policy.conversation import ContextWindowExceeded, ConversationTrace, Model
+from engine.sandboxes.contract import Sandbox
 from engine.store.rows import AttemptState
 
 #: Frames below these are not the user's own code.
@@ -33,6 +34,7 @@ class Deadlines:
     setup: float
     agent: float
     grading: float
+    provision: float = 300.0
 
 
 @dataclass(slots=True)
@@ -82,11 +84,30 @@ class AttemptClock:
             self._changed(phase)
 
 
+class LeasedSandbox(Protocol):
+    """A sandbox that is held under a lease."""
+
+    @property
+    def sandbox(self) -> Sandbox: ...
+
+
+class SandboxSource(Protocol):
+    """Where an attempt's sandboxes come from (``engine.sandboxes.leases``): one for each try."""
+
+    async def acquire(self) -> LeasedSandbox:
+        """A fresh sandbox; its lease is written down before the provider is asked."""
+        ...
+
+    async def release(self, leased: LeasedSandbox) -> None:
+        """End it, confirmed; shielded from cancellation. Never raises: what fails stays on the lease list."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class AttemptPlan:
     """All that is fixed about an attempt before it starts.
 
-    ``model`` makes the policy's face for one try: it is given the trace to write into, the try's number and the
+    ``sandboxes`` is None for an episode without one. ``model`` makes the policy's face for one try: it is given the trace to write into, the try's number and the
     waiting listener.
     """
 
@@ -97,6 +118,7 @@ class AttemptPlan:
     deadlines: Deadlines
     max_retries: int
     model: Callable[[ConversationTrace, int, Callable[[bool], None]], Model]
+    sandboxes: SandboxSource | None = None
 
 
 class _Infrastructure(Exception):
@@ -125,7 +147,7 @@ async def run_attempt(
     for number in range(1, plan.max_retries + 2):
         trace = ConversationTrace()
         try:
-            result = await _one_try(plan, number, trace, clock, log)
+            result = await _with_sandbox(plan, number, trace, clock, log)
         except _Infrastructure as failure:
             error = str(failure)
             last = number == plan.max_retries + 1
@@ -147,9 +169,30 @@ async def run_attempt(
     return result
 
 
+async def _with_sandbox(
+    plan: AttemptPlan,
+    number: int,
+    trace: ConversationTrace,
+    clock: AttemptClock,
+    log: Callable[[str, str], None],
+) -> AttemptResult:
+    """One try in a sandbox of its own, which is released however the try ends."""
+    if plan.sandboxes is None:
+        return await _one_try(plan, number, None, trace=trace, clock=clock, log=log)
+    clock.enter(AttemptState.PROVISIONING)
+    leased = await _guarded(plan.sandboxes.acquire(), plan.deadlines.provision, "creating the sandbox")
+    try:
+        return await _one_try(plan, number, leased.sandbox, trace=trace, clock=clock, log=log)
+    finally:
+        clock.enter(None)
+        await plan.sandboxes.release(leased)
+
+
 async def _one_try(
     plan: AttemptPlan,
     number: int,
+    sandbox: Sandbox | None,
+    *,
     trace: ConversationTrace,
     clock: AttemptClock,
     log: Callable[[str, str], None],
@@ -160,7 +203,7 @@ async def _one_try(
         raise _Infrastructure(_raised(f"{plan.episode.__name__}()", error)) from error
 
     clock.enter(AttemptState.SETUP)
-    await _guarded(episode.setup(Setup(plan.attempt)), plan.deadlines.setup, "setup()")
+    await _guarded(episode.setup(Setup(plan.attempt, sandbox)), plan.deadlines.setup, "setup()")
 
     clock.enter(AttemptState.ACTING)
     model = plan.model(
@@ -172,7 +215,7 @@ async def _one_try(
     deadline = asyncio.timeout(plan.deadlines.agent)
     try:
         async with deadline:
-            metadata = await episode.run(Sampling(model, plan.attempt))
+            metadata = await episode.run(Sampling(model, plan.attempt, sandbox))
     except TimeoutError as error:
         if not deadline.expired():  # the agent's own TimeoutError, not our deadline
             raise _Infrastructure(_raised("run()", error)) from error
@@ -195,7 +238,7 @@ async def _one_try(
         return result
 
     clock.enter(AttemptState.GRADING)
-    reward, problem = await _grade(plan, episode, timed_out, log)
+    reward, problem = await _grade(plan, episode, Grading(timed_out, plan.attempt, sandbox), log)
     if problem is not None:
         result.state, result.error, result.ending = AttemptState.LOST, problem, "grading_failed"
     elif trace.trainable_tokens == 0:
@@ -222,15 +265,13 @@ async def _guarded(call: Any, seconds: float, what: str) -> Any:
 
 
 async def _grade(
-    plan: AttemptPlan, episode: Episode[Any, Any], timed_out: bool, log: Callable[[str, str], None]
+    plan: AttemptPlan, episode: Episode[Any, Any], grading: Grading, log: Callable[[str, str], None]
 ) -> tuple[float | None, str | None]:
     """The reward, or what was wrong with grading. A grader that returns no finite number has failed too."""
     problem = ""
     for number in range(1, episode.grading_retries + 2):
         try:
-            reward = await _guarded(
-                episode.grade(Grading(timed_out, plan.attempt)), plan.deadlines.grading, "grade()"
-            )
+            reward = await _guarded(episode.grade(grading), plan.deadlines.grading, "grade()")
         except _Infrastructure as failure:
             problem = str(failure)
         else:
