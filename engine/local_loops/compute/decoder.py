@@ -110,6 +110,9 @@ class NumpyDecoder:
         waiting = [
             _Prompt(list(tokens), asked, PrefixBlocks.keys(tokens), []) for tokens, asked in distinct.items()
         ]
+        if requests:
+            wanted = sum(request.n for request in requests)
+            self._reserve(len(self._rows) + wanted, max(len(request.prompt) for request in requests) + 1)
         while waiting:
             now, waiting = self._next_pass(waiting)
             self._prefill(now, scores)
@@ -174,7 +177,6 @@ class NumpyDecoder:
         self, key: SequenceKey, request: DecodeRequest, layers: list[Array], length: int, hidden: Array
     ) -> None:
         slot = len(self._rows)
-        self._reserve(slot + 1, length + 1)
         self._slots.load(slot, layers, length)
         self._lengths[slot] = length
         self._hidden[slot] = hidden
@@ -302,7 +304,7 @@ def _attend(q: Array, cache: Array, mask: Array, out: Array) -> None:
     parts = cache.reshape(count, 2, kv_heads, positions // BLOCK, BLOCK, width)
     scores = q @ parts[:, 0].swapaxes(-1, -2)
     scores += mask
-    scores -= scores.max(axis=(2, 4), keepdims=True)
+    scores -= scores.max(axis=-1, keepdims=True).max(axis=2, keepdims=True)
     np.exp(scores, out=scores)
     totals = scores.sum(axis=-1, keepdims=True)
     sums = scores @ parts[:, 1]

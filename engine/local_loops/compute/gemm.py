@@ -3,9 +3,10 @@
 A BLAS picks its kernel by the shape of the whole product: a single row is a matrix-vector product, a few rows take a
 small-matrix kernel, and rows left over by the kernel's tile take another path. Each sums in a different order, so the
 same row gets other last bits in another batch, and a sampled run cannot be repeated. Two things make rows
-independent: giving the product a number of rows that the kernel likes (``unit`` and ``minimum``, found by trying on
-the machine at hand, because it differs between processors), or, where no such number is found, always computing
-tiles of one fixed shape.
+independent: giving the product a number of rows that the kernel likes (``unit`` and ``minimum``), or, where no such
+number exists, always computing tiles of one fixed shape. Which of them works differs between processors (OpenBLAS'
+AVX-512 kernels are content with padding; those for Haswell and Zen need tiles of 8 rows and then reach about half
+the speed at large batches), so it is found by trying on the machine at hand.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ import numpy.typing as npt
 
 from engine.local_loops.compute.arrays import Array
 
-#: (unit, minimum): tried in this order, cheapest first. 12 rows are Haswell's and Zen's tile, 4 to 16 AVX-512's.
-_CANDIDATES = ((4, 4), (8, 8), (12, 12), (24, 24), (8, 32), (24, 48), (48, 96))
-_TILE = 24
+#: (unit, minimum) to try, cheapest first.
+_PADDINGS = ((4, 4), (8, 8), (16, 16), (8, 32), (32, 64))
+#: Tiles to try after them. A tile of one row cannot fail: it has no company.
+_TILES = (8, 16, 4, 2, 1)
 #: Wide matrices are tried with fewer columns: the order of summation depends on the tile, not on the width.
 _WIDEST = 4096
 
@@ -36,6 +38,11 @@ class RowRule:
     minimum: int
     tile: int = 0
 
+    @property
+    def loose(self) -> RowRule:
+        """Padding alone, for products whose rows may depend on their company: training need not repeat by row."""
+        return RowRule(self.unit, self.minimum)
+
     def padded(self, rows: int) -> int:
         """The number of rows to compute for ``rows`` wanted ones."""
         return max(self.minimum, -(-rows // self.unit) * self.unit)
@@ -45,19 +52,19 @@ class RowRule:
         if not self.tile:
             return np.matmul(x, w, out=out)
         result = np.empty((x.shape[0], w.shape[1]), dtype=x.dtype) if out is None else out
-        for start in range(0, x.shape[0], self.tile):
-            np.matmul(x[start : start + self.tile], w, out=result[start : start + self.tile])
+        np.matmul(
+            x.reshape(-1, self.tile, x.shape[1]), w, out=result.reshape(-1, self.tile, w.shape[1], copy=False)
+        )
         return result
 
 
 def find_rule(shapes: Iterable[tuple[int, int]], dtype: npt.DTypeLike = np.float32) -> RowRule:
     """The cheapest rule under which products with matrices of all these shapes (in, out) have independent rows."""
     trials = [_Trial(k, n if n <= _WIDEST else _WIDEST + n % 64, dtype) for k, n in sorted(set(shapes))]
-    for unit, minimum in _CANDIDATES:
-        rule = RowRule(unit, minimum)
-        if all(trial.holds(rule) for trial in trials):
-            return rule
-    return RowRule(_TILE, _TILE, _TILE)
+    rules = [RowRule(unit, minimum) for unit, minimum in _PADDINGS] + [
+        RowRule(tile, tile, tile) for tile in _TILES
+    ]
+    return next(rule for rule in rules if all(trial.holds(rule) for trial in trials))
 
 
 class _Trial:
@@ -71,13 +78,15 @@ class _Trial:
         self.x = generator.standard_normal((self._ROWS, k)).astype(dtype)
 
     def holds(self, rule: RowRule) -> bool:
-        whole = self.x[: self._ROWS // rule.unit * rule.unit] @ self.w
+        if rule.tile == 1:
+            return True
+        whole = rule.product(self.x[: self._ROWS // rule.unit * rule.unit], self.w)
         for wanted in (1, 2, 3, 4, 5, 7, 8, 10, 12):
             rows = rule.padded(wanted * rule.unit)
-            for start in (0, 1, 5, 17):
+            for start in (0, 1, 5, 6, 17):
                 if start + rows > whole.shape[0]:
                     continue
-                part = np.ascontiguousarray(self.x[start : start + rows]) @ self.w
+                part = rule.product(self.x[start : start + rows].copy(), self.w)
                 if not np.array_equal(part, whole[start : start + rows]):
                     return False
         return True

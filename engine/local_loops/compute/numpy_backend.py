@@ -53,8 +53,8 @@ class NumpyBackend:
         layer = layout.base.layers[0]
         matrices = (layer.qkv, layer.o, layer.gate_up, layer.down, layout.base.head)
         self.rule = find_rule(((m.shape[0], m.shape[1]) for m in matrices), dtype)
-        self.transformer = Transformer(layout, self.rule, dtype)
-        self.head = Head(self.rule)
+        self._transformer = Transformer(layout, self.rule.loose, dtype)
+        self._head = Head(self.rule.loose)
         self.micro_batch_tokens = min(
             MICRO_BATCH_TOKENS, max(1, ACTIVATION_BYTES // self._token_bytes(config))
         )
@@ -121,7 +121,7 @@ class NumpyBackend:
         return scores
 
     def decoder(self, weights: Any) -> Decoder:
-        return NumpyDecoder(self.transformer, self.head, weights)
+        return NumpyDecoder(Transformer(self._layout, self.rule, self._dtype), Head(self.rule), weights)
 
     # -- one micro-batch -------------------------------------------------------------------------------------
 
@@ -133,7 +133,7 @@ class NumpyBackend:
             spans.append(Span(start, row.tokens.shape[0]))
             start += row.tokens.shape[0]
         tokens = np.concatenate([row.tokens for row in rows])
-        hidden, record = self.transformer.forward(weights, tokens, spans, tape=tape)
+        hidden, record = self._transformer.forward(weights, tokens, spans, tape=tape)
         width = max(1 if row.targets.ndim == 1 else row.targets.shape[1] for row in rows)
         targets = np.full((start, width), -1, dtype=np.int64)
         for row, span in zip(rows, spans, strict=True):
@@ -141,7 +141,7 @@ class NumpyBackend:
             targets[span.start : span.start + span.length, : own.shape[1]] = own
         scored = np.flatnonzero((targets >= 0).any(axis=1))
         top_k = min(top_k, self.card.vocab_size)
-        values, sums, ids, tops = self.head.score(weights.head, hidden[scored], targets[scored], top_k)
+        values, sums, ids, tops = self._head.score(weights.head, hidden[scored], targets[scored], top_k)
         logprobs: Array = np.zeros(targets.shape, dtype=self._dtype)
         logprobs[scored] = values
         all_ids: IntArray | None = None
@@ -187,12 +187,12 @@ class NumpyBackend:
             return
         at = work.scored[pulled]
         dhidden = np.zeros_like(work.hidden)
-        dhidden[at] = self.head.backward(
+        dhidden[at] = self._head.backward(
             weights.head, work.hidden[at], work.targets[at], work.sums[pulled], gradient[at]
         )
         assert work.tape.final_r is not None
-        dx = self.transformer.norm_backward(dhidden, work.hidden, work.tape.final_r)
-        self.transformer.backward(weights, adapter, work.tape, dx, into)
+        dx = self._transformer.norm_backward(dhidden, work.hidden, work.tape.final_r)
+        self._transformer.backward(weights, adapter, work.tape, dx, into)
 
     # -- checks and sizes ------------------------------------------------------------------------------------
 
