@@ -93,6 +93,11 @@ class StoreReader:
         with self._reading() as connection:
             return resolve(connection, _bindable(ref))
 
+    def get_run(self, run_id: str) -> RunRow | None:
+        """The run with exactly this id."""
+        found = self._rows(RunRow, "SELECT * FROM runs WHERE run_id = ?", [run_id])
+        return found[0] if found else None
+
     def host(self, host_id: str | None) -> HostRow | None:
         """A run's host, or None where it has none."""
         if host_id is None:

@@ -184,9 +184,8 @@ class RunFiles:
     def group_changed(self, row: GroupRow) -> None:
         with self._lock:
             self._begun_groups.add(row.group_id)
-            if row.state in _FINAL_GROUPS:
-                if row.group_id not in self._written_groups:
-                    self._groups.add(row.group_id)
+            if row.state in _FINAL_GROUPS and row.group_id not in self._written_groups:
+                self._groups.add(row.group_id)
 
     def finish(self, connection: sqlite3.Connection) -> None:
         """Write what the run's end left undecided: its groups in flight, and the last state. Raises OSError."""

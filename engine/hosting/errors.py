@@ -1,0 +1,21 @@
+"""Why a run could not be hosted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from engine.config.report import CheckReport
+
+
+class HostingError(Exception):
+    """One clear sentence: a run, a server or a process could not be started."""
+
+
+class CheckFailed(HostingError):
+    """The check before the run found errors; nothing was started. ``report`` has all of them."""
+
+    def __init__(self, report: CheckReport) -> None:
+        self.report = report
+        errors = [str(finding) for finding in report.findings if finding.severity == "error"]
+        super().__init__("\n".join(errors) or "the check failed")

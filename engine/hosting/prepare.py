@@ -1,0 +1,51 @@
+"""From a config's path to a run that may start: load, check, and keep the report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engine.hosting.errors import CheckFailed
+from engine.store.redact import secret_values
+from engine.store.store import Store
+
+if TYPE_CHECKING:
+    from engine.config.report import CheckReport
+    from engine.project import Project
+
+
+def load_project(config: Path | str, overrides: Sequence[str], project_dir: Path) -> Project:
+    """Load a config for a project directory: overrides and outputs are relative to that. Raises ConfigError."""
+    from engine.project import load  # pydantic, tomlkit: not before somebody needs a config
+
+    return load(config, list(overrides), working_dir=project_dir, dotenv=True)
+
+
+async def check_project(project: Project, project_dir: Path) -> CheckReport:
+    """Check a project and store the report. Raises StoreError where it cannot be stored."""
+    import asyncio
+
+    report = await project.check()
+    await asyncio.to_thread(_keep, project, project_dir, report)
+    return report
+
+
+async def require_sound(
+    project: Project, project_dir: Path, told: Callable[[str], None] = lambda _: None
+) -> CheckReport:
+    """Check, and refuse a project with errors; warnings go to ``told``. Raises CheckFailed or StoreError."""
+    report = await check_project(project, project_dir)
+    if not report.ok:
+        raise CheckFailed(report)
+    for finding in report.findings:
+        if finding.severity == "warning":
+            told(str(finding))
+    return report
+
+
+def _keep(project: Project, project_dir: Path, report: CheckReport) -> None:
+    stored = report.to_json()
+    with Store.open(project_dir) as store:
+        store.redactor.add(secret_values(project.environ))
+        store.add_check(str(project.path), ok=report.ok, findings=stored["findings"], lines=stored["lines"])

@@ -1,0 +1,122 @@
+"""Runs that live in this process beside a screen: the engine's loop and thread, and what the app asks of them."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import logging
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engine.hosting.engine_loop import EngineLoop
+from engine.hosting.host import RunHost, Train
+from engine.hosting.local_server import LocalServer
+from engine.hosting.prepare import check_project, load_project, require_sound
+
+if TYPE_CHECKING:
+    from engine.config.report import CheckReport
+    from engine.project import Project
+
+log = logging.getLogger(__name__)
+
+BEGIN_SECONDS = 300.0
+"""How long loading, checking and claiming may take; a tokenizer may have to be downloaded."""
+CLOSE_SECONDS = 60.0
+
+
+class RunsHere:
+    """Hosts runs of one project directory. Every method may be called from any thread; only ``live`` never blocks."""
+
+    can_hand_over = False
+    """A run keeps its conversations and clients in memory, so it cannot move to another process."""
+
+    def __init__(self, project_dir: Path, *, kind: str = "app", train: Train | None = None) -> None:
+        self._project_dir = project_dir
+        self._kind = kind
+        self._train = train
+        self._loop = EngineLoop()
+        self._server = LocalServer(project_dir)
+        self._changed = threading.Condition()
+        self._hosts: dict[str, RunHost] = {}
+
+    def start(self, config: Path | str, overrides: Sequence[str] = ()) -> str:
+        """Load, check and begin a run; returns its id once the store has it. Blocks for seconds.
+
+        Raises ConfigError, CheckFailed, HostingError or StoreError.
+        """
+        began: concurrent.futures.Future[str] = concurrent.futures.Future()
+        self._loop.submit(self._host(config, tuple(overrides), began))
+        return began.result(BEGIN_SECONDS)
+
+    def check(self, config: Path | str, overrides: Sequence[str] = ()) -> CheckReport:
+        """Load and check a config and store the report. Blocks for seconds. Raises ConfigError or StoreError."""
+        return self._loop.submit(self._check(config, tuple(overrides))).result(BEGIN_SECONDS)
+
+    def live(self) -> list[str]:
+        """Ids of the runs that are still going here."""
+        with self._changed:
+            return list(self._hosts)
+
+    def stop(self) -> None:
+        """Ask every run here to end after its step."""
+        for host in self._running():
+            host.control.stop_after_step("app")
+
+    def abort(self) -> None:
+        """Ask every run here to end now."""
+        for host in self._running():
+            host.control.abort("app")
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for the runs here to end; True when none is left."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._hosts, seconds)
+
+    def close(self) -> None:
+        """End what still runs, the engine's loop and the local server. Bounded."""
+        if not self._loop.close(CLOSE_SECONDS):
+            log.error("the engine did not end within %.0f s", CLOSE_SECONDS)
+        self._server.close()
+
+    async def _host(
+        self, config: Path | str, overrides: tuple[str, ...], began: concurrent.futures.Future[str]
+    ) -> None:
+        project: Project | None = None
+        try:
+            try:
+                project = await asyncio.to_thread(load_project, config, overrides, self._project_dir)
+                await require_sound(project, self._project_dir)
+                host = RunHost(project, self._project_dir, self._server, kind=self._kind, train=self._train)
+                run_id = await asyncio.to_thread(host.begin)
+            except BaseException as error:
+                began.set_exception(error)  # whoever called start() is told
+                if isinstance(error, Exception):
+                    return
+                raise
+            with self._changed:
+                self._hosts[run_id] = host
+            began.set_result(run_id)
+            try:
+                await host.run()
+            except Exception:
+                log.exception("run %s ended by an error of its host", run_id)
+            finally:
+                with self._changed:
+                    del self._hosts[run_id]
+                    self._changed.notify_all()
+        finally:
+            if project is not None:
+                project.close()
+
+    async def _check(self, config: Path | str, overrides: tuple[str, ...]) -> CheckReport:
+        project = await asyncio.to_thread(load_project, config, overrides, self._project_dir)
+        try:
+            return await check_project(project, self._project_dir)
+        finally:
+            project.close()
+
+    def _running(self) -> list[RunHost]:
+        with self._changed:
+            return list(self._hosts.values())
