@@ -1,6 +1,6 @@
 """The SQLite store: the only thing between the engine and whoever watches it."""
 
-from engine.store.errors import StoreError
+from engine.store.errors import StoreError, UnknownRun
 from engine.store.queries import StoreReader
 from engine.store.recorder import RunRecorder
 from engine.store.redact import Redactor
@@ -18,6 +18,7 @@ __all__ = [
     "Store",
     "StoreError",
     "StoreReader",
+    "UnknownRun",
     "new_run_id",
     "run_directory",
     "safe_name",

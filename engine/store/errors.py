@@ -13,6 +13,10 @@ class StoreError(Exception):
     """One clear sentence for a person: what could not be stored or found, and what helps."""
 
 
+class UnknownRun(StoreError):
+    """A name that fits no run, or more than one; the message lists candidates."""
+
+
 def explain(error: BaseException, path: Path) -> StoreError:
     """Turn an error of sqlite or of the file system into a sentence that names the file and the remedy."""
     text = str(error)

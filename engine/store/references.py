@@ -6,7 +6,7 @@ import sqlite3
 from pathlib import Path
 
 from engine.store.codec import decode_row
-from engine.store.errors import StoreError
+from engine.store.errors import UnknownRun
 from engine.store.rows import RunRow
 
 _SHOWN = 8
@@ -16,11 +16,11 @@ _SHOWN = 8
 def resolve(connection: sqlite3.Connection, ref: str) -> RunRow:
     """The run behind an id, a run directory, a unique beginning of either, or a Loops run id.
 
-    Raises StoreError, with candidates, where there is none or more than one.
+    Raises UnknownRun, with candidates, where there is none or more than one.
     """
     ref = ref.strip()
     if not ref:
-        raise StoreError("no run was named; give a run id, a run directory or a unique beginning of one")
+        raise UnknownRun("no run was named; give a run id, a run directory or a unique beginning of one")
     directory = str(Path(ref).expanduser().resolve())
     exact = _find(
         connection,
@@ -39,11 +39,11 @@ def resolve(connection: sqlite3.Connection, ref: str) -> RunRow:
     if len(found) == 1:
         return found[0]
     if found:
-        raise StoreError(f"{ref!r} fits {len(found)} runs; say which: {_list(found)}")
+        raise UnknownRun(f"{ref!r} fits {len(found)} runs; say which: {_list(found)}")
     newest = _find(connection, "1", ())
     if not newest:
-        raise StoreError(f"there is no run {ref!r}: this project's store has no runs yet")
-    raise StoreError(f"there is no run {ref!r} in this project's store; the newest are {_list(newest)}")
+        raise UnknownRun(f"there is no run {ref!r}: this project's store has no runs yet")
+    raise UnknownRun(f"there is no run {ref!r} in this project's store; the newest are {_list(newest)}")
 
 
 def _find(connection: sqlite3.Connection, where: str, values: tuple[str, ...]) -> list[RunRow]:

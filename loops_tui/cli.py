@@ -1,0 +1,222 @@
+"""The command line. Nothing heavy is imported before a command needs it, so help and the first paint are quick."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from loops_tui.commands.output import Output, UsageError, carry_out
+
+app = typer.Typer(
+    name="loops-tui",
+    help=(
+        "Post-train language models on Baseten Loops from the terminal.\n\n"
+        "Without a command the application opens on the working directory; `loops-tui DIR` opens it on another one."
+    ),
+    add_completion=False,
+    no_args_is_help=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Config = Annotated[
+    str,
+    typer.Argument(
+        metavar="CONFIG", help="A TOML or JSON config; a bundled example's path works from anywhere."
+    ),
+]
+Run = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN", help="Run id, run directory, a unique beginning of either, or Loops run id."
+    ),
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a key of the config (repeatable)."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON value on standard output.")]
+
+
+def _end(
+    out: Output, work: Callable[[], int], failure: Callable[[str], Any] = lambda text: {"error": text}
+) -> NoReturn:
+    raise typer.Exit(carry_out(out, work, failure=failure))
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        from importlib.metadata import version as installed
+
+        typer.echo(f"loops-tui {installed('loops-tui')}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        _open(Path.cwd())
+
+
+@app.command("open", hidden=True)
+def _open_command(directory: Annotated[Path, typer.Argument()] = Path()) -> None:
+    """Open the application on a project directory."""
+    _open(directory.expanduser().resolve())
+
+
+def _open(directory: Path) -> NoReturn:
+    def work() -> int:
+        if not directory.is_dir():
+            raise UsageError(f"{directory} is no directory")
+        from loops_tui.app import open_app
+
+        return open_app(directory, start=None, overrides=())
+
+    _end(Output(), work)
+
+
+@app.command()
+def demo(
+    directory: Annotated[
+        Path | None, typer.Option("--dir", help="Project directory (default: in your data directory).")
+    ] = None,
+    headless: Annotated[bool, typer.Option("--headless", help="Run it without the application.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Train a bundled example: no account, no network, no cost."""
+    from loops_tui.commands import run as commands
+
+    out = Output(as_json)
+    _end(out, lambda: commands.demo(directory, out, headless=headless or as_json), commands.run_failure)
+
+
+@app.command()
+def check(config: Config, overrides: Set = None, as_json: Json = False) -> None:
+    """Check a config and everything it names, without starting anything that costs."""
+    from loops_tui.commands import run as commands
+
+    out = Output(as_json)
+    _end(out, lambda: commands.check(config, overrides or (), out), commands.check_failure)
+
+
+@app.command()
+def run(
+    config: Config,
+    overrides: Set = None,
+    as_json: Json = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Run in a process of its own that outlives this terminal.")
+    ] = False,
+) -> None:
+    """Run a config to its end. Ctrl+c stops after the step in hand, a second one aborts."""
+    from loops_tui.commands import run as commands
+
+    out = Output(as_json)
+    work = commands.run_detached if detach else commands.run
+    _end(out, lambda: work(config, overrides or (), out), commands.run_failure)
+
+
+@app.command()
+def watch(
+    run: Annotated[
+        str | None, typer.Argument(metavar="[RUN]", help="The run; the newest live one if none is named.")
+    ] = None,
+) -> None:
+    """Follow a run in plain lines until it ends."""
+    from loops_tui.commands import runs as commands
+
+    out = Output()
+    _end(out, lambda: commands.watch(run, out))
+
+
+@app.command()
+def runs(
+    as_json: Json = False,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many runs.")] = 1000,
+) -> None:
+    """List the runs of this project, live ones first."""
+    from loops_tui.commands import runs as commands
+
+    out = Output(as_json)
+    _end(out, lambda: commands.runs(out, limit=limit))
+
+
+@app.command()
+def pause(run: Run, as_json: Json = False) -> None:
+    """Pause a run: nothing new starts, attempts in flight go on."""
+    _ask(run, "pause", as_json)
+
+
+@app.command()
+def resume(run: Run, as_json: Json = False) -> None:
+    """End a pause."""
+    _ask(run, "resume", as_json)
+
+
+@app.command()
+def stop(run: Run, as_json: Json = False) -> None:
+    """Stop a run after the step in hand."""
+    _ask(run, "stop", as_json)
+
+
+@app.command()
+def abort(run: Run, as_json: Json = False) -> None:
+    """Abort a run now; what it holds is released."""
+    _ask(run, "abort", as_json)
+
+
+def _ask(run: str, kind: str, as_json: bool) -> NoReturn:
+    from loops_tui.commands import runs as commands
+
+    out = Output(as_json)
+    _end(out, lambda: commands.ask(run, kind, out))
+
+
+@app.command()
+def serve(
+    port: Annotated[int, typer.Option("--port", help="Port on 127.0.0.1 (0: a free one).")] = 0,
+    directory: Annotated[
+        Path | None, typer.Option("--dir", help="State directory (default: .loops/serve here).")
+    ] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model", metavar="NAME=DIR", help="Offer a model directory under a name (repeatable)."
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Serve the Loops protocol on this machine and print URL and key."""
+    from loops_tui.commands import serve as commands
+
+    out = Output(as_json)
+    _end(out, lambda: commands.serve(port, directory, model or (), out))
+
+
+def main() -> None:
+    """The script ``loops-tui``."""
+    arguments = sys.argv[1:]
+    names = {
+        command.name or command.callback.__name__ for command in app.registered_commands if command.callback
+    }
+    if (
+        arguments
+        and not arguments[0].startswith("-")
+        and arguments[0] not in names
+        and _means_directory(arguments[0])
+    ):
+        arguments = ["open", *arguments]
+    app(arguments, prog_name="loops-tui")
+
+
+def _means_directory(argument: str) -> bool:
+    return Path(argument).expanduser().is_dir() or "/" in argument
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The commands behind ``loops-tui <command>``, one subject a module. They import the engine when they need it."""

@@ -1,0 +1,115 @@
+"""What a command says: one JSON value on standard output where asked for, everything else on standard error."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from loops_tui.widgets.safe_text import safe
+
+DONE, FAILED, BAD_INPUT, STOPPED, INTERRUPTED = 0, 1, 2, 3, 130
+
+
+class Output:
+    """Standard output and standard error of a command. With ``as_json`` lines of the result go to stderr too."""
+
+    def __init__(self, as_json: bool = False) -> None:
+        self.as_json = as_json
+        self._told_json = False
+
+    def line(self, text: str) -> None:
+        """A line of the result."""
+        print(safe(text), file=sys.stderr if self.as_json else sys.stdout, flush=True)
+
+    def note(self, text: str) -> None:
+        """A line about the result: progress, hints, warnings."""
+        print(safe(text), file=sys.stderr, flush=True)
+
+    def error(self, text: str) -> None:
+        """What went wrong, line by line."""
+        for line in text.splitlines() or ["unknown error"]:
+            print(f"loops-tui: {safe(line)}", file=sys.stderr, flush=True)
+
+    def value(self, value: Any) -> None:
+        """The one JSON value. Without ``--json`` nothing is printed; a second one is a defect."""
+        if not self.as_json:
+            return
+        if self._told_json:
+            raise RuntimeError("a command prints one JSON value")
+        self._told_json = True
+        print(json.dumps(value), flush=True)
+
+    @property
+    def owes_json(self) -> bool:
+        return self.as_json and not self._told_json
+
+
+def carry_out(
+    out: Output,
+    work: Callable[[], int],
+    *,
+    failure: Callable[[str], Any] = lambda sentence: {"error": sentence},
+) -> int:
+    """Do a command's work and turn whatever it raises into sentences and an exit status.
+
+    ``failure`` makes the JSON value of a command that failed before it had printed its own.
+    """
+    try:
+        return work()
+    except KeyboardInterrupt:
+        sentence, status = "interrupted", INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output is gone (`loops-tui runs | head`); Python must not complain at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except Exception as error:  # noqa: BLE001 - a defect is told in one line, its traceback kept in a file
+        sentence, status = explain(error)
+    out.error(sentence)
+    if out.owes_json:
+        out.value(failure(sentence))
+    return status
+
+
+def explain(error: Exception) -> tuple[str, int]:
+    """The sentence and the exit status for an error: 2 where the user can put it right in what was given."""
+    from engine.config.problems import ConfigError
+    from engine.hosting.detach import DetachFailed
+    from engine.hosting.errors import HostingError
+    from engine.hosting.host import write_crash
+    from engine.store.errors import StoreError, UnknownRun
+    from engine.store.redact import Redactor
+
+    if isinstance(error, DetachFailed):
+        return str(error), error.status
+    if isinstance(error, UsageError | ConfigError | UnknownRun):
+        return str(error), BAD_INPUT
+    if isinstance(error, HostingError):
+        from engine.hosting.errors import CheckFailed
+
+        return str(error), BAD_INPUT if isinstance(error, CheckFailed) else FAILED
+    if isinstance(error, StoreError):
+        return str(error), FAILED
+    clean = Redactor.from_environment(os.environ).text
+    path = write_crash(Path.cwd(), clean, error)
+    told = " ".join(clean(f"{type(error).__name__}: {error}").split())[:300]
+    return f"internal error: {told}; the details are in {path}", FAILED
+
+
+class UsageError(Exception):
+    """Arguments that cannot be right; the message is one sentence."""
+
+
+def open_project_store() -> Any:
+    """The store of the working directory. Raises UsageError where there is none (none is made)."""
+    from engine.store.store import Store
+
+    here = Path.cwd()
+    if not Store.exists(here):
+        raise UsageError(
+            f"{here} has no runs yet (no .loops/loops.db); start one with `loops-tui run CONFIG`"
+        )
+    return Store.open(here)

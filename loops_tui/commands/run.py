@@ -1,0 +1,163 @@
+"""``check``, ``run`` and ``demo``: from a config to a finished run."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from loops_tui.commands.follow import BackgroundFollower
+from loops_tui.commands.output import BAD_INPUT, DONE, Output, UsageError
+
+if TYPE_CHECKING:
+    from engine.store.rows import RunRow
+
+DEMO_EXAMPLE = "in_process_direct"
+
+
+def check(config: str, overrides: Sequence[str], out: Output) -> int:
+    """Check a config and print the report."""
+    from engine.hosting.prepare import check_project, load_project
+
+    here = Path.cwd()
+    project = load_project(config, overrides, here)
+    try:
+        report = asyncio.run(check_project(project, here))
+    finally:
+        project.close()
+    for line in report.describe():
+        out.line(line)
+    out.value({"config": str(project.path), **report.to_json()})
+    out.note("The check found nothing wrong." if report.ok else "The check found errors.")
+    return DONE if report.ok else BAD_INPUT
+
+
+def check_failure(sentence: str) -> dict[str, Any]:
+    """The JSON value of a config that could not even be loaded."""
+    findings = [
+        {"severity": "error", "key": None, "line": None, "text": line} for line in sentence.splitlines()
+    ]
+    return {"ok": False, "findings": findings, "lines": []}
+
+
+def run(config: str, overrides: Sequence[str], out: Output, *, project_dir: Path | None = None) -> int:
+    """Run a config here until it has ended."""
+    from engine.hosting.headless import run_headless
+
+    here = project_dir or Path.cwd()
+    follower = BackgroundFollower(here)
+    try:
+        end = asyncio.run(run_headless(config, overrides, here, told=out.note, claimed=follower.start))
+    finally:
+        follower.stop()
+    if end.run is None:
+        out.value(run_failure("it was told to end before the run had begun"))
+        return end.status
+    out.value(run_value(end.run))
+    _say_end(end.run, out)
+    return end.status
+
+
+def run_detached(config: str, overrides: Sequence[str], out: Output) -> int:
+    """Start a run in a process of its own and return once it has begun."""
+    from engine.hosting.detach import detach_run
+    from engine.store.store import Store
+
+    here = Path.cwd()
+    run_id = detach_run(config, overrides, here)
+    with Store.open(here) as store:
+        row = store.reader().run(run_id)
+    out.value(run_value(row))
+    out.line(f"Run {run_id} goes on in a process of its own.")
+    out.note(f"Watch it with `loops-tui watch {run_id}`, end it with `loops-tui stop {run_id}`.")
+    return DONE
+
+
+def demo(directory: Path | None, out: Output, *, headless: bool) -> int:
+    """A bundled example that trains, in a project directory of its own."""
+    project_dir = directory.expanduser().resolve() if directory is not None else demo_directory()
+    config = prepare_demo(project_dir)
+    out.note(f"The demo's project directory is {project_dir}")
+    if headless:
+        status = run(str(config), (), out, project_dir=project_dir)
+    else:
+        from loops_tui.app import open_app
+
+        status = open_app(project_dir, start=config, overrides=())
+    out.note(f"Config: {config}")
+    out.note(f"Runs, transcripts, metrics: {project_dir / 'runs'}")
+    out.note(f"Open it again with `loops-tui {project_dir}`")
+    return status
+
+
+def demo_directory() -> Path:
+    """Where the demo lives unless told otherwise: in the user's data directory."""
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("loops-tui", appauthor=False)) / "demo"
+
+
+def prepare_demo(project_dir: Path) -> Path:
+    """Copy the bundled example into the directory unless it is there; returns its config. Raises UsageError."""
+    from engine.config.bundled import examples_dir
+
+    target = project_dir / DEMO_EXAMPLE
+    config = target / "train.toml"
+    if config.is_file():
+        return config
+    bundled = examples_dir()
+    if bundled is None:
+        raise UsageError("this installation came without its examples; install loops-tui anew")
+    try:
+        project_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        shutil.copytree(
+            bundled / DEMO_EXAMPLE,
+            target,
+            dirs_exist_ok=True,
+            ignore=shutil.ignore_patterns("__pycache__", "runs"),
+        )
+    except OSError as error:
+        raise UsageError(
+            f"the demo cannot be set up in {project_dir}: {error}; give another --dir"
+        ) from error
+    return config
+
+
+def run_value(row: RunRow) -> dict[str, Any]:
+    """What ``run --json`` prints of a run."""
+    return {
+        "run": row.run_id,
+        "status": str(row.state),
+        "steps": row.step,
+        "run_dir": row.run_dir,
+        "loops_run_id": row.loops_run_id,
+        "reward": {"first": row.reward_first, "last": row.reward_last},
+        "leases": {"live": 0, "lost": 0},
+        "error": row.error,
+    }
+
+
+def run_failure(sentence: str) -> dict[str, Any]:
+    """The same for a run that never began."""
+    return {
+        "run": None,
+        "status": "failed",
+        "steps": 0,
+        "run_dir": None,
+        "loops_run_id": None,
+        "reward": {"first": None, "last": None},
+        "leases": {"live": 0, "lost": 0},
+        "error": sentence,
+    }
+
+
+def _say_end(row: RunRow, out: Output) -> None:
+    if row.reward_first is not None and row.reward_last is not None:
+        out.note(f"Reward: {row.reward_first:.3f} first, {row.reward_last:.3f} last, over {row.step} steps")
+    out.note(f"Run directory: {row.run_dir}")
+    if row.error is not None:
+        out.error(row.error)
+    if row.state == "failed" and row.error is None:
+        out.error("the run failed")
