@@ -4,7 +4,7 @@ The rate stays constant until the last `--decay-steps`, and what changes over ti
 checkpoint of a long run can be finished early: continuing it with a smaller `--steps` gives exactly what a run of
 that many steps would have given.
 
-    python -m tools.demo_model.pretrain --tokenizer DIR --rows rows.npz --out run/ --steps 6000
+    python -m tools.demo_model.pretrain --tokenizer DIR --rows rows.npz --out run/ --steps 4000
 """
 
 from __future__ import annotations
@@ -117,8 +117,8 @@ def main() -> None:
     parser.add_argument("--tokenizer", type=Path, required=True)
     parser.add_argument("--rows", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=5000)
-    parser.add_argument("--decay-steps", type=int, default=1700)
+    parser.add_argument("--steps", type=int, default=4000)
+    parser.add_argument("--decay-steps", type=int, default=1250)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--report-every", type=int, default=100)
     parser.add_argument("--save-every", type=int, default=500)
