@@ -68,6 +68,15 @@ class NumpyBackend:
         )
 
     @property
+    def head_budget(self) -> int:
+        """Logits held at once by the trainer's output head, in elements."""
+        return self._head.budget
+
+    @head_budget.setter
+    def head_budget(self, elements: int) -> None:
+        self._head.budget = elements
+
+    @property
     def card(self) -> ModelCard:
         return self._card
 
