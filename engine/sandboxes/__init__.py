@@ -1,0 +1,58 @@
+"""Sandboxes: the provider-neutral contract, the providers, and the journal of leases. See ``contract`` for the tour."""
+
+from engine.sandboxes.contract import (
+    WORKDIR,
+    Blaxel,
+    Exec,
+    Flavour,
+    Isolation,
+    Local,
+    Process,
+    Provider,
+    ProviderReport,
+    ProviderSandbox,
+    Released,
+    ReleaseOutcome,
+    Sandbox,
+    SandboxSpec,
+)
+from engine.sandboxes.errors import (
+    CredentialsError,
+    InvalidRequest,
+    PermanentError,
+    ProviderError,
+    QuotaError,
+    SandboxError,
+    SandboxFileError,
+    SandboxGone,
+    TransientError,
+)
+from engine.sandboxes.settings import SandboxSettings, parse_duration
+
+__all__ = [
+    "WORKDIR",
+    "Blaxel",
+    "CredentialsError",
+    "Exec",
+    "Flavour",
+    "InvalidRequest",
+    "Isolation",
+    "Local",
+    "PermanentError",
+    "Process",
+    "Provider",
+    "ProviderError",
+    "ProviderReport",
+    "ProviderSandbox",
+    "QuotaError",
+    "ReleaseOutcome",
+    "Released",
+    "Sandbox",
+    "SandboxError",
+    "SandboxFileError",
+    "SandboxGone",
+    "SandboxSettings",
+    "SandboxSpec",
+    "TransientError",
+    "parse_duration",
+]
