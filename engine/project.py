@@ -68,7 +68,7 @@ class Project:
 
     @property
     def environ(self) -> Mapping[str, str]:
-        """The process's variables, over those of the .env files."""
+        """The process's variables over those of the .env files; [compute] base_url counts as LOOPS_BASE_URL."""
         return self.loaded.environ
 
     @property

@@ -91,7 +91,7 @@ async def check_loops_model(project: Project, report: CheckReport) -> None:
             ),
         )
         return
-    url = project.config.compute.base_url or project.environ.get("LOOPS_BASE_URL") or None
+    url = project.environ.get("LOOPS_BASE_URL") or None
     try:
         offered = await offered_models(url, key, timeout=LOOPS_SECONDS)
     except LoopsError as error:

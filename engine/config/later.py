@@ -11,6 +11,7 @@ _LATER = frozenset(
         "eval",
         "output.checkpoint_every",
         "output.console",
+        "output.progress_every_seconds",
         "output.wandb_entity",
         "output.wandb_project",
         "prices",

@@ -34,7 +34,9 @@ class LoadedConfig:
     settings: Settings
     scope: EffectiveScope
     overrides: dict[str, Any]
-    environ: Mapping[str, str]  # the process's variables over those of the .env files
+    environ: Mapping[
+        str, str
+    ]  # the process's variables over the .env files'; [compute] base_url over LOOPS_BASE_URL
     env_files: tuple[Path, ...]
     table: dict[str, Any]  # as written, overrides applied, paths absolute
     lines: KeyLines = field(repr=False)
@@ -110,6 +112,8 @@ def load_config(
     else:
         problems = list(rule_problems(settings, scope))
         if scope_problem is None and not problems:
+            if settings.compute.base_url is not None:
+                environ["LOOPS_BASE_URL"] = settings.compute.base_url
             return LoadedConfig(
                 path=named,
                 source=source,

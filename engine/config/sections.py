@@ -283,9 +283,6 @@ class OutputSettings(Section):
         "full",
         description="Transcripts kept: all ('full'), one attempt of each group ('samples') or none ('off').",
     )
-    progress_every_seconds: float = Field(
-        10.0, gt=0, le=3600, description="Seconds between progress lines of a run without a screen."
-    )
 
     @field_validator("name")
     @classmethod
