@@ -50,9 +50,13 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m engine.local_loops", description="A Loops-compatible server on this machine."
     )
-    parser.add_argument("--dir", required=True, type=Path, metavar="STATE", help="state directory, made if missing")
+    parser.add_argument(
+        "--dir", required=True, type=Path, metavar="STATE", help="state directory, made if missing"
+    )
     parser.add_argument("--port", type=int, default=0, help="port on 127.0.0.1 (default: a free one)")
-    parser.add_argument("--key-env", metavar="NAME", help="environment variable with the key (default: a random key)")
+    parser.add_argument(
+        "--key-env", metavar="NAME", help="environment variable with the key (default: a random key)"
+    )
     parser.add_argument(
         "--model",
         action="append",
@@ -81,7 +85,9 @@ def settings_from(arguments: argparse.Namespace) -> ServerSettings:
             raise StartError(f"--model takes NAME=DIR, not {given!r}", BAD_INPUT)
         models[name] = Path(directory)
     if not models:
-        raise StartError(f"no model to serve: {SHIPPED_MODEL_DIR} is missing, and no --model is given", BAD_INPUT)
+        raise StartError(
+            f"no model to serve: {SHIPPED_MODEL_DIR} is missing, and no --model is given", BAD_INPUT
+        )
     if not 0 <= arguments.port < 65536:
         raise StartError(f"--port must be from 0 to 65535, not {arguments.port}", BAD_INPUT)
     if arguments.key_env is not None:
@@ -164,18 +170,19 @@ async def serve(settings: ServerSettings, bound: socket.socket, *, exit_with_std
     if exit_with_stdin:
         watch_stdin(loop, end)
     serving = asyncio.create_task(server.serve_on(bound))
+    ready = asyncio.create_task(server.ready.wait())
     ended = asyncio.create_task(end.wait())
     try:
         # The socket listens already; the line is printed once requests are answered.
-        while not server.started and not serving.done():
-            await asyncio.sleep(0.005)
-        if not serving.done():
+        await asyncio.wait({serving, ready}, return_when=asyncio.FIRST_COMPLETED)
+        if ready.done():
             print(json.dumps({"url": url, "key": settings.key, "model": settings.default_model}), flush=True)
             log.info("serving on %s, state in %s", url, settings.state_dir)
         await asyncio.wait({serving, ended}, return_when=asyncio.FIRST_COMPLETED)
         server.end()
         await serving
     finally:
+        ready.cancel()
         ended.cancel()
         store.close()
     log.info("ended")

@@ -112,7 +112,9 @@ class CheckpointRoutes:
     async def blob(self, request: Request) -> Response:
         """A file of a checkpoint, for whoever holds its URL."""
         token = request.path_params["token"]
-        if not hmac.compare_digest(token.encode(), self._token(request.path_params["checkpoint_id"]).encode()):
+        if not hmac.compare_digest(
+            token.encode(), self._token(request.path_params["checkpoint_id"]).encode()
+        ):
             raise not_found("no such file")
         record = self._record(request)
         # Only names that the listing gives: nothing in the URL is taken for a path.

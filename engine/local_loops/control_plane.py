@@ -50,11 +50,21 @@ class ControlPlane:
             Route(f"{ROOT}/samplers/{{sampler_id}}", self.get_sampler, methods=["GET"]),
             Route(f"{ROOT}/deployments", self.list_deployments, methods=["GET"]),
             Route(f"{ROOT}/deployments/{{deployment_id}}", self.get_deployment, methods=["GET"]),
-            Route(f"{ROOT}/deployments/{{deployment_id}}/deactivate", self.deactivate_deployment, methods=["POST"]),
+            Route(
+                f"{ROOT}/deployments/{{deployment_id}}/deactivate",
+                self.deactivate_deployment,
+                methods=["POST"],
+            ),
             Route(f"{ROOT}/deployments/{{deployment_id}}/logs", self.logs, methods=["GET"]),
             Route(f"{ROOT}/deployments/{{deployment_id}}/metrics", self.metrics, methods=["POST"]),
-            Route(f"{ROOT}/deployments/{{deployment_id}}/debug_archive/files", self.debug_archive, methods=["GET"]),
-            Route("/v1/models/{model_id}/deployments/{deployment_id}", self.model_deployment, methods=["GET"]),
+            Route(
+                f"{ROOT}/deployments/{{deployment_id}}/debug_archive/files",
+                self.debug_archive,
+                methods=["GET"],
+            ),
+            Route(
+                "/v1/models/{model_id}/deployments/{deployment_id}", self.model_deployment, methods=["GET"]
+            ),
             Route(f"{ROOT}/user_config", self.get_user_config, methods=["GET"]),
             Route(f"{ROOT}/user_config", self.patch_user_config, methods=["PATCH"]),
         ]

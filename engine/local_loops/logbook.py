@@ -39,7 +39,9 @@ class Logbook:
         self._lines: dict[str, deque[LogLine]] = {}
         self._lock = threading.Lock()
 
-    def write(self, deployment: str, message: str, *, level: str = "INFO", request_id: str | None = None) -> None:
+    def write(
+        self, deployment: str, message: str, *, level: str = "INFO", request_id: str | None = None
+    ) -> None:
         line = LogLine(time.time_ns(), level, message, request_id)
         with self._lock:
             self._lines.setdefault(deployment, deque(maxlen=KEPT_LINES)).append(line)

@@ -114,7 +114,7 @@ class RunPolicies:
                 live = self.live.version if self.live is not None else 0
                 raise ApiFault(
                     500,
-                    f"policy version {floor} of run {self._run_id} did not become live within {timeout:.0f} s "
+                    f"policy version {floor} of run {self._run_id} did not become live within {timeout:g} s "
                     f"(live: {live})",
                 ) from None
             finally:

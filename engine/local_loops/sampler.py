@@ -182,7 +182,9 @@ def _check(wanted: Sample, model: BaseModel, context: int) -> int:
         )
     room = context - length
     if room == 0 and wanted.prompt_logprobs is None:
-        raise unprocessable(f"the prompt fills the context of {context} tokens; nothing can be sampled after it")
+        raise unprocessable(
+            f"the prompt fills the context of {context} tokens; nothing can be sampled after it"
+        )
     return room if wanted.max_tokens is None else min(wanted.max_tokens, room)
 
 
@@ -252,7 +254,9 @@ def _prompt_logprobs(prompt: list[int], scores: PromptScores) -> list[dict[str, 
     for at in range(1, len(prompt)):
         entry: dict[str, Any] = {}
         if scores.top_ids is not None and scores.top_logprobs is not None:
-            for token, value in zip(scores.top_ids[at].tolist(), scores.top_logprobs[at].tolist(), strict=True):
+            for token, value in zip(
+                scores.top_ids[at].tolist(), scores.top_logprobs[at].tolist(), strict=True
+            ):
                 entry[str(token)] = {"logprob": _finite(value)}
         entry[str(prompt[at])] = {"logprob": _finite(float(scores.logprobs[at]))}
         entries.append(entry)

@@ -84,6 +84,11 @@ class LoopsServer(uvicorn.Server):
             )
         )
         self._service = service
+        self.ready = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.ready.set()
 
     def capture_signals(self) -> AbstractContextManager[None]:  # pyright: ignore[reportIncompatibleMethodOverride]
         return nullcontext()

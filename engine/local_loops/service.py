@@ -39,7 +39,9 @@ class LiveRun:
 class LoopsService:
     """What the routes call. Used from the event loop; blocking parts run in threads of their own."""
 
-    def __init__(self, settings: ServerSettings, store: StateStore, registry: ModelRegistry, base_url: str) -> None:
+    def __init__(
+        self, settings: ServerSettings, store: StateStore, registry: ModelRegistry, base_url: str
+    ) -> None:
         self.settings = settings
         self.store = store
         self.registry = registry
@@ -158,7 +160,11 @@ class LoopsService:
     def _bring_to_life(self, record: RunRecord, model: BaseModel) -> LiveRun:
         def stored(version: int) -> Policy | None:
             for checkpoint in record.checkpoints:
-                if checkpoint.target == "sampler" and checkpoint.version == version and not checkpoint.expired:
+                if (
+                    checkpoint.target == "sampler"
+                    and checkpoint.version == version
+                    and not checkpoint.expired
+                ):
                     return self.checkpoint_policy(checkpoint, model)
             return None
 
@@ -214,7 +220,9 @@ class LoopsService:
         if wanted.model_path is not None:
             origin = self._origin_of(wanted.model_path)
             if origin is None:
-                raise unprocessable(f"model_path {wanted.model_path!r} is not a checkpoint of a run of this server")
+                raise unprocessable(
+                    f"model_path {wanted.model_path!r} is not a checkpoint of a run of this server"
+                )
             name, custom_base = origin.base_model, origin.custom_base
             model = self.registry.at(origin.model_dir)
         else:
@@ -272,7 +280,9 @@ class LoopsService:
     def base_policy(self, model: BaseModel) -> Policy:
         policy = self._base_policies.get(model.directory)
         if policy is None:
-            policy = self._base_policies[model.directory] = Policy(f"base {model.directory.name}", model.backend())
+            policy = self._base_policies[model.directory] = Policy(
+                f"base {model.directory.name}", model.backend()
+            )
         return policy
 
     def path_policy(self, path: str, model: BaseModel) -> Policy:

@@ -94,7 +94,9 @@ class TrainerRoutes:
             if new:
                 start: Callable[[Any], Slices] = getattr(live.trainer, name)
                 self._enqueue(live, operation, start(wanted))
-            return JSONResponse({"operation_id": operation.operation_id, "schema_version": 1}, status_code=202)
+            return JSONResponse(
+                {"operation_id": operation.operation_id, "schema_version": 1}, status_code=202
+            )
 
         return submit
 

@@ -24,7 +24,8 @@ from engine.local_loops.checkpoints import (
     replace_named,
     require_fit,
 )
-from engine.local_loops.compute.interface import Adapter, Backend, Gradients, RowScores, ScoreRow
+from engine.local_loops.compute.interface import Adapter, Backend, RowScores, ScoreRow
+from engine.local_loops.gradient_buffer import GradientBuffer
 from engine.local_loops.logbook import Logbook
 from engine.local_loops.losses import DatumError, Loss, PreparedDatum, build_loss, mean_loss
 from engine.local_loops.policies import Policy
@@ -34,6 +35,8 @@ from engine.local_loops.wire import ForwardPass, InitTrainer, LoadState, OptimSt
 
 #: Name of the checkpoint that only a restart reads; it is in no listing.
 AUTOSAVE = "autosave"
+#: Tokens that are read from the wire in about the time that one is computed.
+PREPARED_PER_COMPUTED = 10
 
 
 @dataclass(slots=True)
@@ -46,46 +49,6 @@ class Outcome:
 
 
 Operation = Generator[None, None, Outcome]
-
-
-@dataclass(slots=True)
-class GradientBuffer:
-    """Gradients since the last optimizer step.
-
-    Token normalisation is deferred: sums and denominators add up over requests, so several requests make the step
-    that one request of all their datums would have made. Requests that asked not to be normalised stay apart.
-    """
-
-    summed: Gradients | None = None
-    plain: Gradients | None = None
-    tokens: float = 0.0
-    requests: int = 0
-
-    def add(self, gradients: Gradients, tokens: float, *, normalise: bool) -> None:
-        self.requests += 1
-        self.tokens += tokens
-        if normalise:
-            self.summed = _added(self.summed, gradients)
-        else:
-            self.plain = _added(self.plain, gradients)
-
-    def total(self, empty: Gradients) -> Gradients:
-        """The gradient for the optimizer; ``empty`` holds the zeros it starts from."""
-        if self.summed is not None and self.tokens > 0:
-            for name, value in self.summed.items():
-                empty[name] += value / np.float32(self.tokens)
-        if self.plain is not None:
-            for name, value in self.plain.items():
-                empty[name] += value
-        return empty
-
-
-def _added(total: Gradients | None, more: Gradients) -> Gradients:
-    if total is None:
-        return more
-    for name, value in more.items():
-        total[name] += value
-    return total
 
 
 class RunTrainer:
@@ -149,7 +112,7 @@ class RunTrainer:
 
     def forward(self, wanted: ForwardPass) -> Operation:
         """Score a batch; the gradient buffer is left alone."""
-        loss, data = self._prepare(wanted)
+        loss, data = yield from self._prepare(wanted)
         weights = self._merged()
         scores: list[RowScores] = []
         for part in self._parts(data, loss.rows_together):
@@ -159,7 +122,7 @@ class RunTrainer:
 
     def forward_backward(self, wanted: ForwardPass) -> Operation:
         """Score a batch and add its gradients to the buffer, all of them or, if it fails, none."""
-        loss, data = self._prepare(wanted)
+        loss, data = yield from self._prepare(wanted)
         adapter, weights = self._current(), self._merged()
         fresh = self._backend.zero_gradients(adapter)
         scores: list[RowScores] = []
@@ -184,9 +147,17 @@ class RunTrainer:
         self._buffer.add(fresh, result.tokens, normalise=not loss.config.skip_token_normalization)
         return Outcome(_scored(loss, data, scores, wanted.top_k_logprobs))
 
-    def _prepare(self, wanted: ForwardPass) -> tuple[Loss, list[PreparedDatum]]:
+    def _prepare(self, wanted: ForwardPass) -> Generator[None, None, tuple[Loss, list[PreparedDatum]]]:
+        """Check a batch as a whole before any of it is computed."""
         loss = build_loss(wanted.loss_fn, wanted.loss_fn_config)
-        data = [self._datum(loss, index, raw) for index, raw in enumerate(wanted.data)]
+        data: list[PreparedDatum] = []
+        unyielded = 0
+        for index, raw in enumerate(wanted.data):
+            data.append(self._datum(loss, index, raw))
+            unyielded += len(data[-1].row.tokens)
+            if unyielded > self._slice_tokens * PREPARED_PER_COMPUTED:
+                unyielded = 0
+                yield
         loss.check_batch(data)
         return loss, data
 
@@ -201,7 +172,9 @@ class RunTrainer:
             datum = loss.prepare(tokens, inputs)
             vocabulary = self._backend.card.vocab_size
             for name, ids in (("model_input", datum.row.tokens), ("target_tokens", datum.row.targets)):
-                if ids.size and (int(ids.max()) >= vocabulary or (name == "model_input" and int(ids.min()) < 0)):
+                if ids.size and (
+                    int(ids.max()) >= vocabulary or (name == "model_input" and int(ids.min()) < 0)
+                ):
                     raise DatumError(f"{name} holds ids outside the model's vocabulary of {vocabulary}.")
             return datum
         except DatumError as error:
@@ -343,7 +316,9 @@ def _tokens_of(raw: Any) -> list[int]:
     for chunk in raw["model_input"].get("chunks") or []:
         kind = chunk.get("type") if isinstance(chunk, Mapping) else None
         if kind != "encoded_text":
-            raise DatumError(f"this local server trains on text only; model_input has a chunk of type {kind!r}.")
+            raise DatumError(
+                f"this local server trains on text only; model_input has a chunk of type {kind!r}."
+            )
         ids = chunk.get("tokens")
         if not isinstance(ids, list) or not all(type(token) is int for token in ids):
             raise DatumError("model_input holds tokens that are no whole numbers.")
@@ -363,7 +338,9 @@ def _expiry(ttl_seconds: int | None) -> float | None:
     return time.time() + ttl_seconds if ttl_seconds is not None else None
 
 
-def _scored(loss: Loss, data: Sequence[PreparedDatum], scores: Sequence[RowScores], top_k: int) -> dict[str, Any]:
+def _scored(
+    loss: Loss, data: Sequence[PreparedDatum], scores: Sequence[RowScores], top_k: int
+) -> dict[str, Any]:
     """The result of a pass: the mean loss, metrics, and per datum its log-probabilities as the datum is aligned."""
     result = loss.evaluate(data, [row.logprobs for row in scores])
     outputs: list[dict[str, Any]] = []

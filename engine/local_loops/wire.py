@@ -172,7 +172,7 @@ def parse_object(body: bytes) -> Any:
         if not isinstance(key, str):
             raise ValueError(f"a member name must be a string (char {at})")
         at = _expect(text, at, ":")
-        if text.startswith("[", at):
+        if text.startswith("[", at) and text.startswith("{", _skip_space(text, at + 1)):
             result[key], at = _parse_array(text, at, scan)
         else:
             result[key], at = scan(text, at)
@@ -183,10 +183,9 @@ def parse_object(body: bytes) -> Any:
 
 
 def _parse_array(text: str, at: int, scan: Any) -> tuple[list[Any], int]:
+    """A list of objects, one call of the C parser each."""
     values: list[Any] = []
     at = _skip_space(text, at + 1)
-    if text.startswith("]", at):
-        return values, at + 1
     while True:
         value, at = scan(text, at)
         values.append(value)

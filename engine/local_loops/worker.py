@@ -77,7 +77,15 @@ class _Lane:
 class ComputeWorker:
     """Owns the compute thread. The public methods may be called from any thread."""
 
-    def __init__(self, *, max_live: int, slice_tokens: int, weights_cache_bytes: int) -> None:
+    def __init__(
+        self,
+        *,
+        max_live: int,
+        slice_tokens: int,
+        weights_cache_bytes: int,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._clock = clock
         self._max_live = max_live
         self._slice_tokens = slice_tokens
         self._weights_cache_bytes = weights_cache_bytes
@@ -138,12 +146,12 @@ class ComputeWorker:
 
     def _run(self) -> None:
         while (kind := self._next_turn()) is not None:
-            started = time.perf_counter()
+            started = self._clock()
             if kind == "decode":
                 self._decode_turn()
             else:
                 self._train_turn()
-            elapsed = time.perf_counter() - started
+            elapsed = self._clock() - started
             self._spent[kind] += elapsed
             if kind == "decode":
                 self.stats.decode_seconds += elapsed
@@ -219,15 +227,19 @@ class ComputeWorker:
     def _decode_turn(self) -> None:
         self._drop_cancelled()
         self._admit()
+        self.stats.live = self._live()
+        self.stats.peak_live = max(self.stats.peak_live, self.stats.live)
         for lane in list(self._lanes.values()):
             try:
                 self._step(lane)
             except Exception as error:
                 log.exception("decoding %s failed", lane.policy.label)
-                self._fail_lane(lane, GenerationFailed(500, f"decoding failed: {type(error).__name__}: {error}"))
+                self._fail_lane(
+                    lane, GenerationFailed(500, f"decoding failed: {type(error).__name__}: {error}")
+                )
             if not lane.requests:
                 del self._lanes[lane.policy]
-        self._count_live()
+        self.stats.live = self._live()
         self._trim_merged()
 
     def _drop_cancelled(self) -> None:
@@ -344,10 +356,6 @@ class ComputeWorker:
         for generation in lane.requests.values():
             generation.finished(generation, failure)
         lane.requests.clear()
-
-    def _count_live(self) -> None:
-        self.stats.live = self._live()
-        self.stats.peak_live = max(self.stats.peak_live, self.stats.live)
 
     def _trim_merged(self) -> None:
         """Free merged weights of policies that are idle, least recently used first."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,10 +14,11 @@ os.environ.setdefault("NO_PROXY", "127.0.0.1,localhost")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OTEL_SDK_DISABLED", "true")
 
-from baseten.loops import ServiceClient, TrainingClient
-
 from tests.local_loops.server_process import ServerProcess
 from tests.local_loops.tiny_model import write_tiny_model
+
+if TYPE_CHECKING:
+    from baseten.loops import ServiceClient, TrainingClient
 
 
 @pytest.fixture(scope="session")
@@ -33,6 +35,8 @@ def server(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterat
 
 @pytest.fixture(scope="module")
 def service(server: ServerProcess) -> ServiceClient:
+    from baseten.loops import ServiceClient  # slow to import: not for tests without a server
+
     return ServiceClient(api_key=server.key, base_url=server.url)
 
 
