@@ -19,6 +19,9 @@ from engine.store.schema import prepare_directory
 CLAIM_SECONDS = 180.0
 """How long loading, checking (a tokenizer may have to be downloaded) and claiming may take."""
 
+DETACHED = "engine.hosting.detached"
+"""The module that the other process runs."""
+
 
 class DetachFailed(HostingError):
     """The detached process ended before its run had begun; ``status`` is the exit status it asks for."""
@@ -47,7 +50,7 @@ def detach_run(
     }
     try:
         process = subprocess.Popen(
-            [sys.executable, "-m", "engine.hosting.detached"],
+            [sys.executable, "-m", DETACHED],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,

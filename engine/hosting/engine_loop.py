@@ -60,10 +60,9 @@ class EngineLoop:
             loop, thread = self._loop, self._thread
         if loop is None or thread is None:
             return True
-        try:
-            ended = asyncio.run_coroutine_threadsafe(_cancel_all(timeout), loop)
-        except RuntimeError:
-            return True  # the loop is closed already
+        if loop.is_closed():
+            return True
+        ended = asyncio.run_coroutine_threadsafe(_cancel_all(timeout), loop)
         try:
             clean = ended.result(timeout + 5.0)
         except concurrent.futures.TimeoutError:

@@ -63,7 +63,7 @@ async def run_headless(
         try:
             project = await asyncio.to_thread(load_project, config, overrides, project_dir)
             try:
-                await require_sound(project, project_dir, told)
+                await require_sound(project, project_dir, server, told)
                 host = RunHost(project, project_dir, server, kind=kind, control=control, train=train)
                 begun = True
                 claimed(await asyncio.to_thread(host.begin))

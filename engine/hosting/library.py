@@ -39,7 +39,7 @@ async def train(
     directory = project_dir or project.working_dir
     server = LocalServer(directory)
     try:
-        await require_sound(project, directory)
+        await require_sound(project, directory, server)
         host = RunHost(project, directory, server, kind="library", control=control, train=recipe)
         await asyncio.to_thread(host.begin)
         run = await host.run()

@@ -8,6 +8,7 @@ that one died.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 import secrets
@@ -16,7 +17,8 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,7 @@ from engine.store.schema import STORE_DIRECTORY
 START_SECONDS = 90.0
 """How long a start may take: importing and binding on a busy machine; models load at first use."""
 STOP_SECONDS = 10.0
+_LEFTOVER_SECONDS = 15.0
 WATCH_SECONDS = 0.5
 _KEY_VARIABLE = "LOOPS_TUI_SERVER_KEY"
 _LOG_BYTES = 1_000_000
@@ -63,6 +66,7 @@ class LocalServer:
         self._address: ServerAddress | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._hold: int | None = None
+        self._log_start = 0  # where the log of the server in hand begins
 
     def start(self, timeout: float = START_SECONDS) -> ServerAddress:
         """The address of a server that serves: the one in hand, another process's, or a new one. Blocks.
@@ -120,20 +124,40 @@ class LocalServer:
     # -- starting -----------------------------------------------------------------------------------------------
 
     def _start(self, deadline: float) -> ServerAddress:
-        while True:
-            address = self._attach()
-            if address is not None:
-                return address
-            failure = self._spawn(deadline)
-            if failure is None:
-                assert self._address is not None
-                return self._address
-            # Somebody else may have been faster: then the directory is in use, and the address comes any moment.
-            self._let_go()
-            address = self._wait_for_another(min(deadline, time.monotonic() + 5.0), failure)
-            if address is not None:
-                return address
-            raise HostingError(failure)
+        with self._only_one(deadline):
+            give_up = min(deadline, time.monotonic() + _LEFTOVER_SECONDS)
+            while True:
+                address = self._attach()
+                if address is not None:
+                    return address
+                failure = self._spawn(deadline)
+                if failure is None:
+                    assert self._address is not None
+                    return self._address
+                self._let_go()
+                # An earlier server may still be putting its things away; that takes a moment, not long.
+                if "is in use" not in failure or time.monotonic() > give_up:
+                    raise HostingError(failure)
+                time.sleep(0.2)
+
+    @contextmanager
+    def _only_one(self, deadline: float) -> Iterator[None]:
+        """Of several processes that start a server at once, one does; the others find it then."""
+        lock = os.open(self.directory / "start.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            while True:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError as error:
+                    if time.monotonic() > deadline:
+                        raise HostingError(
+                            f"another process has been starting the local Loops server in {self.directory} for too long"
+                        ) from error
+                    time.sleep(0.05)
+            yield
+        finally:
+            os.close(lock)
 
     def _attach(self) -> ServerAddress | None:
         """Hold on to a server that another process started, if there is one."""
@@ -151,21 +175,12 @@ class LocalServer:
         self._hold, self._address = hold, address
         return address
 
-    def _wait_for_another(self, deadline: float, failure: str) -> ServerAddress | None:
-        if "in use" not in failure:
-            return None
-        while time.monotonic() < deadline:
-            address = self._attach()
-            if address is not None:
-                return address
-            time.sleep(0.1)
-        return None
-
     def _spawn(self, deadline: float) -> str | None:
         """Start a child and wait for its line; the sentence of its failure, or None."""
         key = secrets.token_urlsafe(24)
         read_end, hold = self._make_pipe()
         log = self._open_log()
+        self._log_start = os.fstat(log).st_size
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "engine.local_loops", "--dir", str(self.directory), "--port", "0",
@@ -254,13 +269,15 @@ class LocalServer:
         return os.open(self.log_path, flags, 0o600)
 
     def _last_words(self) -> str:
-        """The last line of the log if it is a sentence of the server's about itself."""
+        """What the server in hand said of itself last, if it did."""
         try:
-            lines = self.log_path.read_text(encoding="utf-8", errors="replace").splitlines()
+            with self.log_path.open("rb") as file:
+                file.seek(self._log_start)
+                lines = file.read().decode("utf-8", "replace").splitlines()
         except OSError:
             return ""
-        last = lines[-1].strip() if lines else ""
-        return last if last.startswith("local Loops server:") else ""
+        told = [line.strip() for line in lines if line.startswith("local Loops server:")]
+        return told[-1] if told else ""
 
     def _let_go(self) -> None:
         hold, self._hold = self._hold, None

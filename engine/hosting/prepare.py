@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from engine.store.store import Store
 
 if TYPE_CHECKING:
     from engine.config.report import CheckReport
+    from engine.hosting.local_server import LocalServer
     from engine.project import Project
 
 
@@ -24,17 +26,25 @@ def load_project(config: Path | str, overrides: Sequence[str], project_dir: Path
 
 async def check_project(project: Project, project_dir: Path) -> CheckReport:
     """Check a project and store the report. Raises StoreError where it cannot be stored."""
-    import asyncio
-
     report = await project.check()
     await asyncio.to_thread(_keep, project, project_dir, report)
     return report
 
 
 async def require_sound(
-    project: Project, project_dir: Path, told: Callable[[str], None] = lambda _: None
+    project: Project,
+    project_dir: Path,
+    server: LocalServer,
+    told: Callable[[str], None] = lambda _: None,
 ) -> CheckReport:
-    """Check, and refuse a project with errors; warnings go to ``told``. Raises CheckFailed or StoreError."""
+    """Check, and refuse a project with errors; warnings go to ``told``. Raises CheckFailed or StoreError.
+
+    The local server comes up meanwhile, where the run will need it.
+    """
+    if project.scope == "local":
+        warming = asyncio.create_task(asyncio.to_thread(server.start))
+        # A failure is met again, and told, by the run that needs the server.
+        warming.add_done_callback(lambda task: task.cancelled() or task.exception())
     report = await check_project(project, project_dir)
     if not report.ok:
         raise CheckFailed(report)

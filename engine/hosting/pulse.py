@@ -41,7 +41,6 @@ class Pulse:
         self._reader = store.reader()
         self._seen: int | None = None
         self._wishes = control.wishes
-        self._last: RunState = RunState.STARTING
         self._failing = False
         self._thread = threading.Thread(target=self._beat, name=f"pulse {self._run_id}", daemon=True)
 
@@ -83,7 +82,7 @@ class Pulse:
             return
         if run.state is RunState.INTERRUPTED:
             # This process slept (a laptop's lid) and was taken for dead meanwhile; it is not.
-            self._store.reassert(self._run_id, self._host_id, self._last)
+            self._store.reassert(self._run_id, self._host_id, self._recorder.state or RunState.STARTING)
             self._recorder.log("warning", "host", "this host was taken for dead and goes on")
             return
         commands = self._reader.commands(self._run_id, 20)
@@ -128,7 +127,5 @@ class Pulse:
             shown = RunState.PAUSED
         elif run.state is RunState.PAUSED and not paused:
             shown = RunState.RUNNING
-        if not shown.final:
-            self._last = shown
         if shown is not run.state:
             self._recorder.run(state=shown)

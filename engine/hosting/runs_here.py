@@ -87,7 +87,7 @@ class RunsHere:
         try:
             try:
                 project = await asyncio.to_thread(load_project, config, overrides, self._project_dir)
-                await require_sound(project, self._project_dir)
+                await require_sound(project, self._project_dir, self._server)
                 host = RunHost(project, self._project_dir, self._server, kind=self._kind, train=self._train)
                 run_id = await asyncio.to_thread(host.begin)
             except BaseException as error:

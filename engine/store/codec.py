@@ -21,6 +21,8 @@ from engine.store.rows import (
     GroupRow,
     GroupState,
     HostRow,
+    LeaseRow,
+    LeaseState,
     LogRow,
     RunRow,
     RunState,
@@ -56,6 +58,7 @@ TABLES: dict[type, Table] = {
     ),
     CommandRow: Table("commands", ("command_id",), frozenset({"args"}), (("state", CommandState),)),
     LogRow: Table("log", ("log_id",)),
+    LeaseRow: Table("leases", ("name",), enums=(("state", LeaseState),)),
     CheckRow: Table("checks", ("check_id",), frozenset({"findings", "lines"}), flags=frozenset({"ok"})),
 }
 

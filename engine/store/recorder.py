@@ -159,6 +159,8 @@ class RunRecorder:
         self._host_id = host_id
         self._files = files
         self._numbers = itertools.count()
+        self.state: RunState | None = None
+        """The state recorded last, by whoever did it."""
 
     def run(self, **changes: Any) -> None:
         """Change fields of the RunRow. Raises TypeError for a name that is no field of it."""
@@ -170,7 +172,7 @@ class RunRecorder:
         if "info" in changes:
             changes["info"] = dict(changes["info"])
         if "state" in changes:
-            changes["state"] = RunState(changes["state"])
+            self.state = changes["state"] = RunState(changes["state"])
         write = RunWrite(self.run_id, self._host_id, changes, self.redactor)
         self._writer.put(("runs", self.run_id), write, urgent="state" in changes)
         if self._files is not None:

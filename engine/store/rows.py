@@ -234,3 +234,34 @@ class CheckRow:
     ok: bool
     findings: list[dict[str, Any]]
     lines: list[str]
+
+
+class LeaseState(StrEnum):
+    """A lease is one sandbox from the intent to create it to its confirmed end."""
+
+    INTENDED = "intended"  # committed before the provider is asked
+    ACTIVE = "active"
+    RELEASING = "releasing"
+    RELEASED = "released"  # confirmed: nothing of it is left
+    LOST = "lost"  # it could not be released (see last_error); cleanup tries again
+
+
+@dataclass(slots=True)
+class LeaseRow:
+    """One sandbox, by the name that we chose for it. ``ttl_seconds``: its provider ends it by itself after that."""
+
+    name: str
+    provider: str
+    isolation: str  # what holds: "bubblewrap", "landlock", "none", "remote"; "" before it is known
+    run_id: str | None
+    group_id: int | None
+    attempt: int | None
+    host_id: str | None  # who holds it; without a live host it is cleanup's
+    state: LeaseState
+    created_at: float
+    active_at: float | None = None
+    released_at: float | None = None
+    ttl_seconds: float | None = None
+    memory_mb: int | None = None
+    tries: int = 0  # of releasing it
+    last_error: str | None = None

@@ -72,7 +72,17 @@ _FIRST: tuple[str, ...] = (
     "CREATE INDEX log_by_run ON log(run_id, log_id)",
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST,)
+_LEASES: tuple[str, ...] = (
+    """CREATE TABLE leases (
+        name TEXT PRIMARY KEY, provider TEXT NOT NULL, isolation TEXT NOT NULL, run_id TEXT, group_id INTEGER,
+        attempt INTEGER, host_id TEXT, state TEXT NOT NULL, created_at REAL NOT NULL, active_at REAL,
+        released_at REAL, ttl_seconds REAL, memory_mb INTEGER, tries INTEGER NOT NULL, last_error TEXT
+    ) WITHOUT ROWID""",
+    "CREATE INDEX leases_by_run ON leases(run_id, created_at)",
+    "CREATE INDEX leases_open ON leases(state) WHERE state != 'released'",
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _LEASES)
 
 STORE_DIRECTORY = ".loops"
 STORE_FILE = "loops.db"

@@ -6,6 +6,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Self
 
@@ -116,6 +117,10 @@ class Store:
         except TimeoutError as error:
             raise StoreError(f"store: {self.path} was not written within {timeout:.0f} s") from error
 
+    def submit[T](self, act: Callable[[sqlite3.Connection], T]) -> Future[T]:
+        """Run ``act`` in a write transaction of its own, at once and durably (for the journal of leases)."""
+        return self._writer.submit(act)
+
     # -- runs and hosts -----------------------------------------------------------------------------------------
 
     def create_run(self, run: RunRow) -> None:
@@ -208,6 +213,8 @@ class Store:
             )
             for table in ("transcripts", "attempts", "groups", "steps", "commands", "log", "runs"):
                 connection.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))
+            # What may still exist stays on the list: cleanup needs it.
+            connection.execute("DELETE FROM leases WHERE run_id = ? AND state = 'released'", (run_id,))
 
         self._writer.call(delete, timeout=120.0)
 

@@ -1,0 +1,140 @@
+"""The journal of leases: which sandboxes this project has, has had, or may have left behind.
+
+Every change is durable (synchronous=FULL) before the caller goes on; changes that meet become one transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Future
+from typing import Any, Protocol
+
+from engine.store.codec import encode_field, encode_row, upsert_sql
+from engine.store.errors import StoreError
+from engine.store.hosts import marks
+from engine.store.redact import Redactor
+from engine.store.rows import LeaseRow, LeaseState
+
+OPEN_STATES = (LeaseState.INTENDED, LeaseState.ACTIVE, LeaseState.RELEASING, LeaseState.LOST)
+"""The states of a sandbox that may exist."""
+
+type _Act = Callable[[sqlite3.Connection], Any]
+
+
+class _Reading(Protocol):
+    def _rows[RowT](self, row_type: type[RowT], sql: str, values: Sequence[object]) -> list[RowT]: ...
+    def _reading(self) -> contextlib.AbstractContextManager[sqlite3.Connection]: ...
+
+
+class LeaseQueries:
+    """What readers ask of the journal (part of StoreReader)."""
+
+    def leases(
+        self: _Reading, run_id: str | None = None, states: Collection[LeaseState] | None = None
+    ) -> list[LeaseRow]:
+        """Leases, oldest first, of one run or of all, in any or in certain states."""
+        wheres: list[str] = []
+        values: list[object] = []
+        if run_id is not None:
+            wheres.append("run_id = ?")
+            values.append(run_id)
+        if states is not None:
+            names = tuple(str(state) for state in states)
+            wheres.append(f"state IN ({marks(names)})")
+            values.extend(names)
+        where = f"WHERE {' AND '.join(wheres)}" if wheres else ""
+        return self._rows(LeaseRow, f"SELECT * FROM leases {where} ORDER BY created_at, name", values)
+
+    def lease(self: _Reading, name: str) -> LeaseRow | None:
+        """The lease of one sandbox."""
+        found = self._rows(LeaseRow, "SELECT * FROM leases WHERE name = ?", [name])
+        return found[0] if found else None
+
+    def live_lease_counts(self: _Reading) -> dict[str | None, int]:
+        """How many sandboxes each run may have right now: leases that are not released, by run."""
+        with self._reading() as connection:
+            rows = connection.execute(
+                "SELECT run_id, count(*) FROM leases WHERE state != 'released' GROUP BY run_id"
+            ).fetchall()
+            return {row[0]: row[1] for row in rows}
+
+
+class _Writing(Protocol):
+    """What the journal needs of the store."""
+
+    redactor: Redactor
+
+    def submit[T](self, act: Callable[[sqlite3.Connection], T]) -> Future[T]: ...
+
+
+class LeaseJournal:
+    """Writes leases, from one event loop. Methods raise StoreError."""
+
+    def __init__(self, store: _Writing) -> None:
+        self._store = store
+        self._redactor: Redactor = store.redactor
+        self._waiting: list[tuple[_Act, asyncio.Future[Any]]] = []
+        self._writing: asyncio.Task[None] | None = None
+
+    async def add(self, row: LeaseRow) -> None:
+        """Commit the intent. Raises StoreError where the name is taken."""
+        columns = encode_row(row, self._redactor)
+
+        def insert(connection: sqlite3.Connection) -> None:
+            if connection.execute("SELECT 1 FROM leases WHERE name = ?", (row.name,)).fetchone():
+                raise StoreError(f"there is a sandbox {row.name} in the journal already")
+            connection.execute(upsert_sql(LeaseRow), columns)
+
+        await self._write(insert)
+
+    async def change(
+        self, name: str, state: LeaseState, *, only_from: Collection[LeaseState] = OPEN_STATES, **fields: Any
+    ) -> bool:
+        """Give a lease a new state, and other columns; False where it is in none of the states ``only_from``."""
+        columns = {"state": str(state)}
+        columns |= {key: encode_field(LeaseRow, key, value, self._redactor) for key, value in fields.items()}
+        sets = ", ".join(f"{key} = ?" for key in columns)
+        froms = tuple(str(state) for state in only_from)
+        sql = f"UPDATE leases SET {sets} WHERE name = ? AND state IN ({marks(froms)})"
+
+        def update(connection: sqlite3.Connection) -> bool:
+            return connection.execute(sql, (*columns.values(), name, *froms)).rowcount > 0
+
+        return await self._write(update)
+
+    async def _write(self, act: _Act) -> Any:
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting.append((act, future))
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.create_task(self._write_all(), name="lease-journal")
+        return await future
+
+    async def _write_all(self) -> None:
+        """One durable transaction for everything that waits, until nothing waits."""
+        while self._waiting:
+            batch, self._waiting = self._waiting, []
+            try:
+                results = await asyncio.wrap_future(self._store.submit(lambda c, b=batch: _apply(b, c)))
+            except Exception as error:  # noqa: BLE001 - it belongs to those who wait for the batch
+                results = [error] * len(batch)
+            for (_, future), result in zip(batch, results, strict=True):
+                if future.done():
+                    continue  # its caller was cancelled
+                if isinstance(result, Exception):
+                    future.set_exception(result)
+                else:
+                    future.set_result(result)
+
+
+def _apply(batch: list[tuple[_Act, Any]], connection: sqlite3.Connection) -> list[Any]:
+    """Carry out each; one that is refused does not spoil the others."""
+    results: list[Any] = []
+    for act, _ in batch:
+        try:
+            results.append(act(connection))
+        except StoreError as error:
+            results.append(error)
+    return results
