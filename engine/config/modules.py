@@ -96,8 +96,12 @@ class ProjectModules:
         directory = self.directory / top
         if (self.directory / f"{top}.py").is_file() or (directory / "__init__.py").is_file():
             return True
-        # A bare directory is a package only where nothing installed has its name (a data/ or wandb/ directory).
-        return directory.is_dir() and top not in sys.modules and importlib.util.find_spec(top) is None
+        # A bare directory is a package only where nothing installed has its name (a data/ or wandb/ directory). A spec
+        # without an origin is such a directory again, found through sys.path.
+        if not directory.is_dir() or top in sys.modules:
+            return False
+        spec = importlib.util.find_spec(top)
+        return spec is None or spec.origin is None
 
     def _nearest(self, name: str) -> str | None:
         from engine.config.problems import did_you_mean

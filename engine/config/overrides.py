@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -19,7 +20,10 @@ def parse_overrides(overrides: Overrides) -> dict[str, Any]:
     if overrides is None:
         return {}
     if isinstance(overrides, Mapping):
-        parsed = dict(overrides)
+        parsed = {
+            key: os.fspath(value) if isinstance(value, os.PathLike) else value
+            for key, value in overrides.items()
+        }
     else:
         parsed = dict(_parse_one(text) for text in overrides)
     problems = [

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.config import LoadedConfig, examples_dir
+from engine.config import LoadedConfig, examples_dir, load_config
 from engine.config.overrides import parse_value
 from engine.config.positions import json_key_lines, toml_key_lines
 from engine.config.settings import Settings, scope_of
@@ -62,6 +62,28 @@ def test_a_model_directory_beside_a_local_config_is_a_path(write: Write, load: L
     path = write(("loops-demo-1m", "models/small"))
     assert load(path).settings.model.base_model == str(tmp_path / "models/small")
     assert load(path, "compute.scope=dedicated").settings.model.base_model == "models/small"
+
+
+def test_overrides_may_be_a_table(write: Write, tmp_path: Path) -> None:
+    overrides = {
+        "training.max_steps": 7,
+        "runtime.config.tasks": Path("other.jsonl"),
+        "model.tokenizer": None,
+    }
+    loaded = load_config(write(name="deep/train.toml"), overrides, working_dir=tmp_path)
+    assert loaded.settings.training.max_steps == 7
+    assert loaded.settings.runtime.config.tasks == tmp_path / "other.jsonl"
+    assert "tokenizer" not in tomllib.loads(loaded.as_run())["model"]
+
+
+def test_base_url_counts_as_the_environments(
+    write: Write, load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOOPS_BASE_URL", "http://other.test")
+    path = write(('scope = "local"', 'scope = "dedicated"'))
+    assert load(path).environ["LOOPS_BASE_URL"] == "http://other.test"
+    assert load(path, "compute.base_url=http://mine.test").environ["LOOPS_BASE_URL"] == "http://mine.test"
+    assert os.environ["LOOPS_BASE_URL"] == "http://other.test"
 
 
 def test_overrides_have_types(write: Write, load: Load) -> None:

@@ -28,7 +28,11 @@ def ci_run(tmp_path: Path, fail_on: str = "", path: str | None = None) -> subpro
     programs.mkdir()
     (programs / "uv").write_text(STAND_IN)
     (programs / "uv").chmod(0o755)
-    environment = {"PATH": path or f"{programs}:{os.environ['PATH']}", "HOME": str(tmp_path), "FAIL_ON": fail_on}
+    environment = {
+        "PATH": path or f"{programs}:{os.environ['PATH']}",
+        "HOME": str(tmp_path),
+        "FAIL_ON": fail_on,
+    }
     return subprocess.run(
         [str(shutil.which("bash")), str(script)],
         cwd=tmp_path,
@@ -48,8 +52,12 @@ def test_every_step_runs_and_the_tests_come_last(tmp_path: Path) -> None:
     assert done.stdout.endswith("all steps passed\n")
 
 
-@pytest.mark.parametrize(("fail_on", "named"), [("ruff check", "style"), ("pyright", "types"), ("pytest", "tests")])
-def test_a_failing_step_fails_the_script_and_the_others_still_run(tmp_path: Path, fail_on: str, named: str) -> None:
+@pytest.mark.parametrize(
+    ("fail_on", "named"), [("ruff check", "style"), ("pyright", "types"), ("pytest", "tests")]
+)
+def test_a_failing_step_fails_the_script_and_the_others_still_run(
+    tmp_path: Path, fail_on: str, named: str
+) -> None:
     done = ci_run(tmp_path, fail_on)
     assert done.returncode == 1
     assert done.stdout.endswith(f"failed: {named}\n")

@@ -47,6 +47,7 @@ def test_every_way_to_import_a_sibling(tmp_path: Path) -> None:
     main = ProjectModules(directory).load("main")
     assert main.pkg.inner is main.alias is main.inner
     assert (main.DEEP, main.VALUE, main.part.Y) == (3, 2, 3)
+    assert not {"pkg", "beside", "plain"} & set(sys.modules)
 
 
 def test_an_edit_is_seen_and_nothing_is_written(tmp_path: Path) -> None:
