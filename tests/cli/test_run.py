@@ -1,0 +1,74 @@
+"""``run`` and ``serve`` with a real server and a real, small run."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from engine.store import Store
+from engine.store.rows import RunState
+from tests.cli.conftest import Call
+from tests.cli.test_commands import SCRIPT
+from tests.hosting.stand_ins import make_project
+
+
+@pytest.mark.timeout(300)
+def test_a_real_run_from_end_to_end(call: Call, project_dir: Path) -> None:
+    make_project(project_dir).close()
+    said = call(
+        "run",
+        "direct/train.toml",
+        "--json",
+        "--set",
+        "training.max_steps=1",
+        "--set",
+        "training.group_size=4",
+    )
+    assert said.status == 0, said.err
+    value = said.value
+    assert (value["status"], value["steps"], value["error"]) == ("done", 1, None)
+    assert value["loops_run_id"]
+    assert 0 <= value["reward"]["first"] <= 1
+    assert "step 1/1" in said.err
+    run_dir = Path(value["run_dir"])
+    assert json.loads((run_dir / "run.json").read_text())["state"] == "done"
+    steps = [json.loads(line) for line in (run_dir / "steps.jsonl").read_text().splitlines()]
+    assert len(steps) == 1
+    rollouts = (run_dir / "rollouts.jsonl").read_text().splitlines()
+    assert len(rollouts) == len(list((run_dir / "transcripts").iterdir()))
+    with Store.open(project_dir) as store:
+        assert store.reader().run(value["loops_run_id"]).state is RunState.DONE
+        assert store.reader().checks(str(project_dir / "direct" / "train.toml"))[0].ok
+
+
+def test_serving_until_a_signal(project_dir: Path) -> None:
+    server = subprocess.Popen(
+        [SCRIPT, "serve", "--json"],
+        cwd=project_dir,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert server.stdout is not None
+    said = json.loads(server.stdout.readline())
+    assert said.keys() == {"url", "key", "model"}
+    question = urllib.request.Request(
+        f"{said['url']}/v1/loops/capabilities", headers={"Authorization": f"Api-Key {said['key']}"}
+    )
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(question, timeout=30) as answer:
+        assert answer.status == 200
+    taken = subprocess.run(
+        [SCRIPT, "serve", "--json", "--dir", "other", "--port", said["url"].rsplit(":", 1)[1]],
+        cwd=project_dir, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert taken.returncode == 1
+    assert "cannot listen" in taken.stderr
+    assert "error" in json.loads(taken.stdout)
+    server.send_signal(signal.SIGTERM)
+    assert server.wait(30) == 143
+    server.communicate()
