@@ -5,12 +5,13 @@ How the parts fit together::
     settings = SandboxSettings.from_table(config["runtime"]["config"]["sandbox"])
     provider = LocalProvider(project_dir, settings)             # or another Provider
     report = await provider.probe()                             # for check: isolation, problems, warnings
-    keeper = LeaseKeeper(store, provider, run_id=…, host_id=…)  # engine.sandboxes.leases
+    keeper = LeaseKeeper(store, provider, settings, project=project_label(project_dir), run_id=…, host_id=…)
     leased = await keeper.acquire(group_id=12, attempt=3)       # row committed, then the sandbox created
     await leased.sandbox.write_tree({"app.conf": "port=8080\\n"})
     done = await leased.sandbox.exec("sed -i s/8080/9090/ app.conf", timeout=20)
     await keeper.release(leased)                                # shielded, retried, confirmed
-    await keeper.aclose(); await provider.aclose()
+    await keeper.release_all(); await provider.aclose()         # also when the run is cancelled
+    report = await cleanup(store, project_dir)                  # engine.sandboxes.cleanup: what dead hosts left
 
 One event loop per provider object: it is bound to the loop that first uses it.
 Paths: relative ones start in ``Sandbox.workdir``. Texts in results are UTF-8 with replacement characters.
@@ -145,6 +146,9 @@ class ProviderSandbox:
     labels: Mapping[str, str]
     state: str
     created_at: float | None
+    owner_alive: bool | None = (
+        None  # whether the process that made it runs; None where the provider cannot know
+    )
 
 
 class Flavour:

@@ -58,7 +58,7 @@ class LocalProvider:
         self._starting = asyncio.Lock()
         self._probing = asyncio.Lock()
         self._report: ProviderReport | None = None
-        self._own: dict[str, LocalSandbox] = {}
+        self._connections: dict[str, KeeperConnection] = {}
 
     # -- what holds here ----------------------------------------------------------------------------------------
 
@@ -146,19 +146,12 @@ class LocalProvider:
             ours, theirs = socket.socketpair()
             ours.setblocking(False)
             with theirs:
-                connection = await connect(name, ours)
+                # From here on release(name) waits for the keeper's end, whatever becomes of this creation.
+                connection = self._connections[name] = await connect(name, ours)
                 await link.create(config, theirs, record, connection.ready)
         finally:
             os.close(record)
         self._hook("keeper asked for")
-        try:
-            return await self._take_over(connection, str(isolation))
-        except BaseException:
-            connection.close()
-            raise
-
-    async def _take_over(self, connection: KeeperConnection, isolation: str) -> LocalSandbox:
-        name = connection.name
         try:
             async with asyncio.timeout(_READY_SECONDS):
                 ready = await connection.ready
@@ -167,9 +160,7 @@ class LocalProvider:
         self._hook("sandbox ready")
         if not self._states.holds(name):
             raise SandboxGone(f"the sandbox {name} was released while it was being created")
-        sandbox = LocalSandbox(connection, isolation, ready["workdir"])
-        self._own[name] = sandbox
-        return sandbox
+        return LocalSandbox(connection, str(isolation), ready["workdir"])
 
     async def _broker(self) -> BrokerLink:
         async with self._starting:
@@ -202,7 +193,7 @@ class LocalProvider:
             "seccomp": isolation is not Isolation.NONE,
             "env": {**settings.env, **spec.env},
             "limits": {
-                "NPROC": settings.max_processes,
+                "NPROC": _process_limit(settings.max_processes, isolation),
                 "NOFILE": settings.max_open_files,
                 "FSIZE": disk,
                 "CPU": settings.cpu_seconds,
@@ -217,14 +208,14 @@ class LocalProvider:
 
     async def release(self, name: str) -> Released:
         check_name(name)
-        own = self._own.get(name)
-        if own is None:
+        connection = self._connections.get(name)
+        if connection is None:
             found = await asyncio.to_thread(self._states.destroy, name)
         else:
-            clean = await own.end()
+            clean = await connection.end()
             self._hook("keeper ended")
             await asyncio.to_thread(self._states.destroy, name, clean=clean)
-            self._own.pop(name, None)
+            self._connections.pop(name, None)
             found = True
         self._hook("directory removed")
         return Released(name, ReleaseOutcome.RELEASED if found else ReleaseOutcome.ALREADY_GONE)
@@ -235,10 +226,11 @@ class LocalProvider:
             for name in self._states.names():
                 state = self._states.read(name)
                 if state is None:  # only a process or a workspace is left of it
-                    found.append(ProviderSandbox(name, {}, "abandoned", None))
+                    found.append(ProviderSandbox(name, {}, "abandoned", None, False))
                 elif has_labels(state.labels, labels) or not state.labels:
                     word = "running" if state.alive() else "abandoned"
-                    found.append(ProviderSandbox(name, state.labels, word, state.created_at))
+                    owned = state.engine is not None and state.engine.alive()
+                    found.append(ProviderSandbox(name, state.labels, word, state.created_at, owned))
             return found
 
         return await asyncio.to_thread(look)
@@ -246,11 +238,21 @@ class LocalProvider:
     async def aclose(self) -> None:
         """End the broker and every sandbox that this provider object made and still has."""
         try:
-            await asyncio.gather(*(self.release(name) for name in list(self._own)))
+            await asyncio.gather(*(self.release(name) for name in list(self._connections)))
         finally:
             if self._link is not None:
                 await self._link.aclose()
                 self._link = None
+
+
+def _process_limit(wanted: int, isolation: Isolation) -> int:
+    """Inside a user namespace the kernel counts the sandbox's own processes; without one, all of the user's, so that
+    the limit can only keep a fork bomb from filling the whole machine."""
+    if isolation is Isolation.BUBBLEWRAP:
+        return wanted
+    with open("/proc/loadavg", encoding="ascii") as file:
+        threads = int(file.read().split()[3].split("/")[1])
+    return threads + 4 * wanted
 
 
 def _nothing(_: str) -> None:

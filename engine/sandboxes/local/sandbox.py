@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import socket
 from collections.abc import Mapping, Sequence
@@ -115,9 +114,26 @@ class KeeperConnection(asyncio.Protocol):
             raise TransientError(f"{self.name}: {header['error']}")
         return header, data
 
-    def close(self) -> None:
+    async def end(self) -> bool:
+        """Have the keeper end everything; whether it confirmed that nothing is left. Raises TransientError.
+
+        The keeper hears it as the end of our stream, even one that has only just begun.
+        """
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write_eof()
+        try:
+            async with asyncio.timeout(_END_SECONDS):
+                await self.ended.wait()
+        except TimeoutError as error:
+            raise TransientError(
+                f"the sandbox {self.name} did not end within {_END_SECONDS:.0f} s"
+            ) from error
+        return self.clean
+
+    def abort(self) -> None:
+        """Let go of the connection without waiting for the keeper, which ends by itself then."""
         if self._transport is not None:
-            self._transport.close()
+            self._transport.abort()
 
 
 async def connect(name: str, ours: socket.socket) -> KeeperConnection:
@@ -209,23 +225,6 @@ class LocalSandbox(Sandbox):
             raise
         except ProviderError as error:
             raise SandboxGone(str(error)) from error
-
-    async def end(self) -> bool:
-        """Have the keeper end everything; whether it confirmed that nothing is left. Raises TransientError."""
-        connection = self._connection
-        if not connection.ended.is_set():
-            with contextlib.suppress(SandboxGone):
-                connection.send({"op": "end"})
-        try:
-            async with asyncio.timeout(_END_SECONDS):
-                await connection.ended.wait()
-        except TimeoutError as error:
-            raise TransientError(
-                f"the sandbox {self.name} did not end within {_END_SECONDS:.0f} s"
-            ) from error
-        finally:
-            connection.close()
-        return connection.clean
 
 
 def _batches(files: list[PlainFile]) -> list[list[PlainFile]]:

@@ -192,8 +192,6 @@ class Keeper:
                     job = self._jobs.get(header["job"])
                     if job is not None and not job.ending:
                         self._cut(job, timed_out=False)
-                case "end":
-                    self._ended = True
                 case "ping":
                     self._send({"id": ident})
                 case "write":
