@@ -11,7 +11,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 from urllib.parse import unquote, urlparse
 
 import numpy as np
@@ -109,55 +110,78 @@ def read_trainer_state(directory: Path, *, with_optimizer: bool) -> TrainerState
     return TrainerState(adapter, int(state["step"]), _load_tensors(directory / OPTIMIZER_FILE))
 
 
-class CheckpointWriter:
-    """Writes a run's checkpoints and enters them in its index. Used from the compute thread."""
+class CheckpointBatch:
+    """Checkpoints of a run that enter its index together, when the ``with`` block ends without an error.
 
-    def __init__(self, store: StateStore) -> None:
+    Used from the compute thread.
+    """
+
+    def __init__(self, store: StateStore, run: RunRecord) -> None:
         self._store = store
+        self._run = run
+        self._written: list[tuple[CheckpointRecord, Callable[[CheckpointRecord], None]]] = []
+        self._arriving: list[str] = []
+
+    def __enter__(self) -> Self:
+        return self
 
     def write(
         self,
-        run: RunRecord,
+        state: TrainerState,
         *,
         target: CheckpointTarget,
         name: str,
-        state: TrainerState,
         enter: Callable[[CheckpointRecord], None],
         version: int = 0,
         expires_at: float | None = None,
+        flush: bool = False,
     ) -> CheckpointRecord:
-        """Write a checkpoint's directory, then let ``enter`` put it into the run's record, which is saved."""
+        """Write a checkpoint's directory; ``enter`` puts it into the run's record later.
+
+        ``flush`` makes it outlive the machine's end as well, not just the process's.
+        """
         checkpoint_id = new_id("ckpt")
-        directory = self._store.run_directory(run.id) / "checkpoints" / checkpoint_id
+        directory = self._store.run_directory(self._run.id) / "checkpoints" / checkpoint_id
 
         def fill(into: Path) -> None:
             _save_tensors(into / ADAPTER_FILE, state.adapter.tensors)
-            config = adapter_config(state.adapter, run.base_model)
+            config = adapter_config(state.adapter, self._run.base_model)
             (into / ADAPTER_CONFIG).write_text(json.dumps(config, indent=1), encoding="utf-8")
             if target == "trainer":
                 _save_tensors(into / OPTIMIZER_FILE, state.optimizer)
                 (into / TRAINER_STATE).write_text(json.dumps({"step": state.step}), encoding="utf-8")
 
-        with self._store.arriving(checkpoint_id):
-            size = create_directory(directory, fill)
-            record = CheckpointRecord(
-                id=checkpoint_id,
-                run_id=run.id,
-                name=name,
-                target=target,
-                created_at=now_iso(),
-                base_model=run.base_model,
-                rank=state.adapter.rank,
-                alpha=state.adapter.alpha,
-                step=state.step,
-                version=version,
-                size_bytes=size,
-                expires_at=expires_at,
-            )
-            with self._store.lock:
-                enter(record)
-                self._store.save_run(run)
+        self._store.announce(checkpoint_id)
+        self._arriving.append(checkpoint_id)
+        size = create_directory(directory, fill, flush=flush)
+        record = CheckpointRecord(
+            id=checkpoint_id,
+            run_id=self._run.id,
+            name=name,
+            target=target,
+            created_at=now_iso(),
+            base_model=self._run.base_model,
+            rank=state.adapter.rank,
+            alpha=state.adapter.alpha,
+            step=state.step,
+            version=version,
+            size_bytes=size,
+            expires_at=expires_at,
+        )
+        self._written.append((record, enter))
         return record
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._store.lock:
+            if error is None:
+                for record, enter in self._written:
+                    enter(record)
+            self._store.withdraw(self._arriving)
+            if self._written:
+                # After an error this removes the directories that were written and will not be entered.
+                self._store.save_run(self._run)
 
 
 def replace_named(run: RunRecord, record: CheckpointRecord) -> None:

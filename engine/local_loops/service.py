@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.local_loops import describe
-from engine.local_loops.checkpoints import CheckpointError, CheckpointWriter, locate, read_adapter
+from engine.local_loops.checkpoints import CheckpointError, locate, read_adapter
 from engine.local_loops.faults import not_found, unprocessable
 from engine.local_loops.logbook import Logbook
 from engine.local_loops.operations import Operations
@@ -48,7 +48,6 @@ class LoopsService:
         self.describe = describe.Describer(base_url)
         self.logbook = Logbook()
         self.operations = Operations()
-        self.writer = CheckpointWriter(store)
         self.worker = ComputeWorker(
             max_live=settings.max_live_sequences,
             slice_tokens=settings.slice_tokens,
@@ -175,7 +174,6 @@ class LoopsService:
             record,
             model.backend(),
             self.store,
-            self.writer,
             self.logbook,
             slice_tokens=self.settings.slice_tokens,
         )

@@ -14,9 +14,11 @@ publish, save, load or reset**. What does not: gradients accumulated since the l
 taken after the last publish or save, results of operations, and policy versions that were neither the live one nor
 kept under a name.
 
-A checkpoint is written beside its final name, flushed, renamed, and only then entered in ``run.json``, which is
-itself replaced in one step. A kill at any point therefore leaves either the old index or the new one, and at worst
-a directory that no index names, which the next start removes.
+A checkpoint is written beside its final name, renamed, and only then entered in ``run.json``, which is itself
+replaced in one step. A kill at any point therefore leaves either the old index or the new one, and at worst a
+directory that no index names, which the next start removes. Records and the checkpoints of ``save_state`` are flushed
+to the disk; published weights and the state saved with them are not, because that would cost more than a small
+model's whole step: should the *machine* go down within seconds of a publish, resume from the last ``save_state``.
 """
 
 from __future__ import annotations
@@ -25,8 +27,7 @@ import fcntl
 import os
 import shutil
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
@@ -165,16 +166,14 @@ class StateStore:
             if entry.name not in kept and not entry.name.startswith("."):
                 shutil.rmtree(entry, ignore_errors=True)
 
-    @contextmanager
-    def arriving(self, checkpoint_id: str) -> Iterator[None]:
-        """Protect a checkpoint directory from removal until the index names it."""
+    def announce(self, checkpoint_id: str) -> None:
+        """Protect a checkpoint directory from removal until its index names it."""
         with self.lock:
             self._arriving.add(checkpoint_id)
-        try:
-            yield
-        finally:
-            with self.lock:
-                self._arriving.discard(checkpoint_id)
+
+    def withdraw(self, checkpoint_ids: Iterable[str]) -> None:
+        with self.lock:
+            self._arriving.difference_update(checkpoint_ids)
 
     def drop_expired(self, run: RunRecord) -> None:
         """Forget checkpoints whose time to live is over."""

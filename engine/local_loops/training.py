@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from engine.local_loops.adam import Adam, AdamParams
 from engine.local_loops.checkpoints import (
-    CheckpointWriter,
+    CheckpointBatch,
     TrainerState,
     locate,
     read_trainer_state,
@@ -59,7 +59,6 @@ class RunTrainer:
         run: RunRecord,
         backend: Backend,
         store: StateStore,
-        writer: CheckpointWriter,
         logbook: Logbook,
         *,
         slice_tokens: int,
@@ -67,7 +66,6 @@ class RunTrainer:
         self._run = run
         self._backend = backend
         self._store = store
-        self._writer = writer
         self._logbook = logbook
         self._slice_tokens = slice_tokens
         self._adapter: Adapter | None = None
@@ -236,34 +234,37 @@ class RunTrainer:
         require_fit(state.adapter, self._fresh(state.adapter.rank), self._run.base_model)
         self._adopt(state)
         self._run.lora_rank = state.adapter.rank
-        self._autosave()
+        with CheckpointBatch(self._store, self._run) as batch:
+            self._autosave(batch)
         self._note(f"loaded {path} at step {self.step}" + ("" if with_optimizer else " (weights only)"))
         return Outcome({"step": self.step})
 
     def save_state(self, wanted: SaveState) -> Operation:
         """A checkpoint that training can be resumed from."""
         yield
-        self._current()
-        record = self._writer.write(
-            self._run,
-            target="trainer",
-            name=wanted.name,
-            state=self._state(),
-            expires_at=_expiry(wanted.ttl_seconds),
-            enter=self._enter_trainer,
-        )
+        with CheckpointBatch(self._store, self._run) as batch:
+            record = batch.write(
+                self._state(),
+                target="trainer",
+                name=wanted.name,
+                expires_at=_expiry(wanted.ttl_seconds),
+                enter=self._enter_saved,
+                flush=True,
+            )
         self._note(f"saved {record.path} at step {self.step}")
         return Outcome({"mode": "full", "path": record.path})
 
-    def _enter_trainer(self, record: CheckpointRecord) -> None:
+    def _enter_saved(self, record: CheckpointRecord) -> None:
         replace_named(self._run, record)
         self._run.autosave = record
 
-    def _autosave(self) -> None:
+    def _autosave(self, batch: CheckpointBatch) -> None:
+        """Keep the trainer's state for a restart, out of every listing."""
+
         def enter(record: CheckpointRecord) -> None:
             self._run.autosave = record
 
-        self._writer.write(self._run, target="trainer", name=AUTOSAVE, state=self._state(), enter=enter)
+        batch.write(self._state(), target="trainer", name=AUTOSAVE, enter=enter)
 
     def save_weights_for_sampler(self, wanted: Publish) -> Operation:
         """Publish the adapter under the next version. ``bump_version`` makes it the paired sampler's live policy.
@@ -282,17 +283,16 @@ class RunTrainer:
             if wanted.bump_version:
                 self._run.live_version, self._run.live_checkpoint = version, record
 
-        record = self._writer.write(
-            self._run,
-            target="sampler",
-            name=wanted.name,
-            state=state,
-            version=version,
-            expires_at=_expiry(wanted.ttl_seconds),
-            enter=enter,
-        )
-        yield
-        self._autosave()
+        with CheckpointBatch(self._store, self._run) as batch:
+            record = batch.write(
+                state,
+                target="sampler",
+                name=wanted.name,
+                version=version,
+                expires_at=_expiry(wanted.ttl_seconds),
+                enter=enter,
+            )
+            self._autosave(batch)
         policy = Policy(
             f"{self._run.id}/v{version}",
             self._backend,

@@ -33,6 +33,9 @@ SETTLE_SECONDS = 0.003
 #: ... or until it has waited this long itself.
 PATIENCE_SECONDS = 0.012
 
+#: Decoders kept without sequences: they remember the prompts that the next turns of a conversation start with.
+IDLE_DECODERS = 2
+
 Kind = Literal["decode", "train"]
 #: A training operation: yields between slices, returns its result.
 Slices = Generator[None, None, Any]
@@ -98,8 +101,9 @@ class ComputeWorker:
         self._closed: dict[str, str] = {}
         self._stopping = False
         self._spent: dict[Kind, float] = {"decode": 0.0, "train": 0.0}
+        #: Policies with merged weights, least recently used first, and their decoders.
+        self._recent: OrderedDict[Policy, None] = OrderedDict()
         self._lanes: dict[Policy, _Lane] = {}
-        self._merged: OrderedDict[Policy, None] = OrderedDict()
         self._thread = threading.Thread(target=self._run, name="compute", daemon=True)
 
     # -- any thread ----------------------------------------------------------------------------------------
@@ -176,12 +180,15 @@ class ComputeWorker:
 
     def _decode_ready(self) -> tuple[bool, float | None]:
         """Whether there is something to decode, else how long the waiting newcomers are still held."""
-        if self._lanes:
+        if self._busy():
             return True, None
         if not self._arrivals:
             return False, None
         hold = self._hold_left()
         return hold <= 0, max(hold, 0.0005)
+
+    def _busy(self) -> bool:
+        return any(lane.requests for lane in self._lanes.values())
 
     def _hold_left(self) -> float:
         now = time.monotonic()
@@ -230,6 +237,8 @@ class ComputeWorker:
         self.stats.live = self._live()
         self.stats.peak_live = max(self.stats.peak_live, self.stats.live)
         for lane in list(self._lanes.values()):
+            if not lane.requests:
+                continue
             try:
                 self._step(lane)
             except Exception as error:
@@ -237,10 +246,8 @@ class ComputeWorker:
                 self._fail_lane(
                     lane, GenerationFailed(500, f"decoding failed: {type(error).__name__}: {error}")
                 )
-            if not lane.requests:
-                del self._lanes[lane.policy]
         self.stats.live = self._live()
-        self._trim_merged()
+        self._trim_idle()
 
     def _drop_cancelled(self) -> None:
         """Remove requests whose caller has gone, or whose run has been deactivated."""
@@ -258,8 +265,6 @@ class ComputeWorker:
                 lane.decoder.finish([SequenceKey(name, index) for index in range(generation.request.n)])
                 del lane.requests[name]
                 gone.append((generation, why))
-            if not lane.requests:
-                del self._lanes[lane.policy]
         for generation, why in gone:
             self.stats.aborted += 1
             generation.finished(generation, why)
@@ -276,7 +281,8 @@ class ComputeWorker:
     def _take_arrivals(self) -> list[Generation]:
         """The next requests to admit: in order, within the cap on sequences and the prompt tokens of one slice."""
         taken: list[Generation] = []
-        room = self._max_live - self._live()
+        live = self._live()
+        room = self._max_live - live
         tokens = 0
         with self._changed:
             if self._arrivals and self._hold_left() > 0:
@@ -284,13 +290,15 @@ class ComputeWorker:
             while self._arrivals:
                 head = self._arrivals[0].request
                 # A request larger than the cap, or a prompt larger than a slice, still has to run: alone.
-                if head.n > room and (taken or self._lanes):
+                if head.n > room and (taken or live):
                     break
-                if taken and tokens + len(head.prompt) > self._slice_tokens:
+                # The same prompt again costs nothing: a decoder prefills it once.
+                size = 0 if taken and head.prompt == taken[-1].request.prompt else len(head.prompt)
+                if taken and tokens + size > self._slice_tokens:
                     break
                 taken.append(self._arrivals.popleft())
                 room -= head.n
-                tokens += len(head.prompt)
+                tokens += size
             self.stats.waiting = len(self._arrivals)
         return taken
 
@@ -304,7 +312,7 @@ class ComputeWorker:
             except Exception as error:
                 log.exception("admitting to %s failed", policy.label)
                 failure = GenerationFailed(500, f"prefill failed: {type(error).__name__}: {error}")
-                lane = self._lanes.pop(policy, None)
+                lane = self._lanes.get(policy)
                 if lane is not None:
                     self._fail_lane(lane, failure)
                 for generation in generations:
@@ -313,14 +321,13 @@ class ComputeWorker:
     def _admit_to(self, policy: Policy, generations: list[Generation]) -> None:
         lane = self._lanes.get(policy)
         if lane is None:
-            lane = _Lane(policy, policy.backend.decoder(policy.weights()))
-            self._merged[policy] = None
-            self._merged.move_to_end(policy)
+            lane = self._lanes[policy] = _Lane(policy, policy.backend.decoder(policy.weights()))
         elif lane.decoder.live:
             self.stats.joined_running += sum(generation.request.n for generation in generations)
         scores = lane.decoder.admit([generation.request for generation in generations])
         self.stats.admissions += 1
-        self._lanes[policy] = lane
+        self._recent[policy] = None
+        self._recent.move_to_end(policy)
         for generation in generations:
             name = generation.request.request_id
             generation.prompt_scores = scores.get(name)
@@ -332,8 +339,6 @@ class ComputeWorker:
             generation.finished(generation, None)
 
     def _step(self, lane: _Lane) -> None:
-        if not lane.requests:
-            return
         drawn = lane.decoder.step()
         self.stats.decode_steps += 1
         self.stats.tokens += len(drawn)
@@ -353,26 +358,34 @@ class ComputeWorker:
             generation.finished(generation, None)
 
     def _fail_lane(self, lane: _Lane, failure: GenerationFailed) -> None:
+        """Refuse what a lane has and drop its decoder, whose state nothing is known of any more."""
+        self._lanes.pop(lane.policy, None)
         for generation in lane.requests.values():
             generation.finished(generation, failure)
         lane.requests.clear()
 
-    def _trim_merged(self) -> None:
-        """Free merged weights of policies that are idle, least recently used first."""
-        if len(self._merged) <= len(self._lanes) + 1:
-            return  # the one most recently idle is always kept
-        idle = [policy for policy in self._merged if policy not in self._lanes]
+    def _trim_idle(self) -> None:
+        """Free decoders and merged weights of idle policies, least recently used first; the last one always stays."""
+        if len(self._recent) < 2:
+            return
+        idle = [
+            policy
+            for policy in self._recent
+            if (lane := self._lanes.get(policy)) is None or not lane.requests
+        ]
         total = sum(policy.merged_bytes for policy in idle)
-        for policy in idle[:-1]:
-            if total <= self._weights_cache_bytes:
-                return
-            total -= policy.merged_bytes
-            policy.forget()
-            del self._merged[policy]
+        for position, policy in enumerate(idle[:-1]):
+            if len(idle) - position > IDLE_DECODERS:
+                self._lanes.pop(policy, None)
+            if total > self._weights_cache_bytes:
+                total -= policy.merged_bytes
+                self._lanes.pop(policy, None)
+                policy.forget()
+                del self._recent[policy]
 
     def _refuse_everything(self) -> None:
         failure = GenerationFailed(503, "server is shutting down")
-        for lane in self._lanes.values():
+        for lane in list(self._lanes.values()):
             self._fail_lane(lane, failure)
         with self._changed:
             waiting = list(self._arrivals)
