@@ -46,8 +46,8 @@ def main() -> None:
     parser.add_argument(
         "--work", type=Path, default=Path("build/demo_model"), help="where the stages leave their results"
     )
-    parser.add_argument("--steps", type=int, default=4000)
-    parser.add_argument("--decay-steps", type=int, default=1250)
+    parser.add_argument("--steps", type=int, default=3950)
+    parser.add_argument("--decay-steps", type=int, default=1200)
     parser.add_argument("--rows", type=int, default=60_000)
     arguments = parser.parse_args()
     build(arguments.out, arguments.work, arguments.steps, arguments.decay_steps, arguments.rows)

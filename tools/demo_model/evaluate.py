@@ -20,6 +20,7 @@ import numpy as np
 from .chat import load_renderer
 from .checkpoint import read
 from .families import FAMILIES, make_task
+from .known_tasks import KNOWN_TASKS
 from .rollout import Episode, Policy, play
 from .short_answers import GAME_PROMPTS, GAME_SYSTEM_PROMPTS, GAMES
 
@@ -31,9 +32,12 @@ def _figures(episodes: list[Episode]) -> dict[str, float]:
     sums = [sum(e.reward for e in group) for group in groups]
     return {
         "reward": float(np.mean([e.reward for e in episodes])),
+        # Attempts at one task are alike, so the error is that of the groups' means.
+        "standard_error": float(np.std(sums) / ATTEMPTS / np.sqrt(len(groups))),
         "valid_calls": sum(e.valid_calls for e in episodes) / max(1, sum(e.calls for e in episodes)),
         "final_reply": float(np.mean([e.state == "final" for e in episodes])),
         "groups_that_disagree": float(np.mean([0 < s < ATTEMPTS for s in sums])),
+        "tokens": float(np.mean([len(e.ids) for e in episodes])),
         "calls": float(np.mean([e.calls for e in episodes])),
         "episodes": len(episodes),
     }
@@ -65,6 +69,14 @@ def file_tasks(policy: Policy, instances: int, seeds: list[int], held_out: bool 
     }
 
 
+def known_tasks(policy: Policy, attempts: int = 64) -> dict[str, Any]:
+    out = {}
+    for name, task in KNOWN_TASKS.items():
+        episodes = play(policy, [task] * attempts, 900)
+        out[name] = _figures(episodes)
+    return out
+
+
 def games(policy: Policy, samples: int = 256) -> dict[str, Any]:
     """Each game's share of the answers, for every wording of the prompt."""
     out = {}
@@ -84,7 +96,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--instances", type=int, default=8, help="tasks per family and seed, 4 attempts each")
+    parser.add_argument("--instances", type=int, default=6, help="tasks per family and seed, 4 attempts each")
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--traces", action="store_true", help="print a few episodes")
     arguments = parser.parse_args()
@@ -94,6 +106,7 @@ def main() -> None:
     measured = {
         "new_instances": file_tasks(policy, arguments.instances, seeds),
         "held_out_words": file_tasks(policy, max(2, arguments.instances // 2), seeds[:2], held_out=True),
+        "known_tasks": known_tasks(policy),
         "games": games(policy),
     }
     for pool in ("new_instances", "held_out_words"):
@@ -112,6 +125,8 @@ def main() -> None:
         measured["new_instances"]["reward_per_seed"],
     )
     print({k: round(v, 3) for k, v in measured["held_out_words"]["all"].items()})
+    for name, figures in measured["known_tasks"].items():
+        print(f"{name}: reward {figures['reward']:.2f}, valid {figures['valid_calls']:.3f}")
     for prompt, found in measured["games"].items():
         shares = found["shares"].values()
         print(f"{prompt}: known {found['known']:.3f}, shares {min(shares):.3f}-{max(shares):.3f}")

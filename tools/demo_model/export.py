@@ -1,6 +1,6 @@
 """Write a checkpoint as a Hugging Face model directory (fp16 safetensors, tokenizer, configuration).
 
-python -m tools.demo_model.export --checkpoint run/step-4000.npz --tokenizer DIR --out MODEL_DIR
+python -m tools.demo_model.export --checkpoint run/step-3950.npz --tokenizer DIR --out MODEL_DIR
 """
 
 from __future__ import annotations

@@ -40,6 +40,10 @@ holds the code, and one command there repeats it.
 """
 
 
+def _reward(figures: dict[str, float]) -> str:
+    return f"{figures['reward']:.2f} ± {figures['standard_error']:.2f}"
+
+
 def _tasks(measured: dict[str, Any]) -> list[str]:
     new, held = measured["new_instances"], measured["held_out_words"]
     whole, seeds = new["all"], new["reward_per_seed"]
@@ -50,9 +54,9 @@ def _tasks(measured: dict[str, Any]) -> list[str]:
         "names come from words that never occur in training, so they must be copied piece by piece.",
         "",
         f"New instances: {whole['episodes']} episodes with {len(seeds)} sampling seeds (mean reward per seed "
-        f"{', '.join(f'{r:.2f}' for r in seeds)}). Held-out words: {held['all']['episodes']} episodes. A family's "
-        f"figure rests on {new['families']['rename']['episodes']} (held out: {held['families']['rename']['episodes']}) "
-        "episodes in groups that share a task: its standard error is about 0.05 (0.09).",
+        f"{', '.join(f'{r:.2f}' for r in seeds)}). Held-out words: {held['all']['episodes']} episodes. ± is "
+        "one standard error, from the means of the groups. An episode has "
+        f"{whole['calls']:.1f} calls and {whole['tokens']:.0f} tokens in the mean, about 200 of them the block of tools.",
         "",
         "| family | reward | held-out words | valid calls | groups of 4 that disagree |",
         "|---|---|---|---|---|",
@@ -61,9 +65,11 @@ def _tasks(measured: dict[str, Any]) -> list[str]:
     rows += [(f"`{f}`", new["families"][f], held["families"][f]) for f in new["families"]]
     for name, a, b in rows:
         lines.append(
-            f"| {name} | {a['reward']:.2f} | {b['reward']:.2f} | {a['valid_calls']:.3f} "
+            f"| {name} | {_reward(a)} | {_reward(b)} | {a['valid_calls']:.3f} "
             f"| {a['groups_that_disagree']:.2f} |"
         )
+    known = ", ".join(f"`{name}` {f['reward']:.2f}" for name, f in measured["known_tasks"].items())
+    lines += ["", f"The two tasks of `tools/demo_model/known_tasks.py`, 64 attempts each: {known}."]
     return lines
 
 

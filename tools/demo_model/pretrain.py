@@ -4,7 +4,7 @@ The rate stays constant until the last `--decay-steps`, and what changes over ti
 checkpoint of a long run can be finished early: continuing it with a smaller `--steps` gives exactly what a run of
 that many steps would have given.
 
-    python -m tools.demo_model.pretrain --tokenizer DIR --rows rows.npz --out run/ --steps 4000
+    python -m tools.demo_model.pretrain --tokenizer DIR --rows rows.npz --out run/ --steps 3950
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .chat import load_renderer
 
 RATE, WARMUP = 2e-3, 100
 STEADY_DRILLS, FINAL_DRILLS = 0.15, 0.05
-STEADY_PREFIX, FINAL_PREFIX = 0.25, 0.5
+STEADY_PREFIX, FINAL_PREFIX = 0.25, 0.35
 
 
 def save(path: Path, params: Any, state: Any, step: int, history: list[list[float]]) -> None:
@@ -117,8 +117,8 @@ def main() -> None:
     parser.add_argument("--tokenizer", type=Path, required=True)
     parser.add_argument("--rows", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=4000)
-    parser.add_argument("--decay-steps", type=int, default=1250)
+    parser.add_argument("--steps", type=int, default=3950)
+    parser.add_argument("--decay-steps", type=int, default=1200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--report-every", type=int, default=100)
     parser.add_argument("--save-every", type=int, default=500)
