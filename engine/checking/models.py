@@ -76,7 +76,7 @@ async def check_loops_model(project: Project, report: CheckReport) -> None:
             ),
         )
         return
-    from engine.loops.catalogue import offered_models
+    from engine.checking.offered import offered_models
     from engine.loops.errors import LoopsError
 
     key = project.environ.get("BASETEN_API_KEY", "").strip()
@@ -93,19 +93,21 @@ async def check_loops_model(project: Project, report: CheckReport) -> None:
         return
     url = project.environ.get("LOOPS_BASE_URL") or None
     try:
-        offered = await offered_models(url, key, timeout=LOOPS_SECONDS)
+        offered = await offered_models(url, key, LOOPS_SECONDS)
     except LoopsError as error:
         report.add(
             Severity.ERROR,
             project.loaded.problem(
-                "compute.scope", str(error), "Check BASETEN_API_KEY, the address and the network"
+                "compute.base_url" if project.config.compute.base_url is not None else "compute.scope",
+                str(error),
+                "Check BASETEN_API_KEY, the address and the network",
             ),
         )
         return
     model = project.config.model
-    match = next((candidate for candidate in offered if candidate.name == model.base_model), None)
+    match = next((candidate for candidate in offered if candidate.model_name == model.base_model), None)
     if match is None:
-        names = [candidate.name for candidate in offered]
+        names = [candidate.model_name for candidate in offered]
         meant = did_you_mean(model.base_model, names)
         listed = ", ".join(sorted(names)[:8]) or "none"
         report.add(
@@ -117,8 +119,12 @@ async def check_loops_model(project: Project, report: CheckReport) -> None:
             ),
         )
         return
-    _check_length(project, report, match.max_context)
-    limit = f"enabled up to {match.max_context}" if match.max_context is not None else "Loops names no limit"
+    _check_length(project, report, match.max_context_length)
+    limit = (
+        f"enabled up to {match.max_context_length}"
+        if match.max_context_length is not None
+        else "Loops names no limit"
+    )
     report.lines.append(f"Loops model: {model.base_model}; max_seq_len {model.max_seq_len} ({limit})")
 
 

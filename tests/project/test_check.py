@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import httpx
 import pytest
 
 from engine.checking import rendering
@@ -181,13 +183,33 @@ async def test_a_wrong_key_and_no_key(make: Make, loops_url: str, monkeypatch: p
 @pytest.mark.usefixtures("no_hub")
 async def test_loops_is_not_there(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BASETEN_API_KEY", "key-of-nobody")
-    assert "nothing answers at http://127.0.0.1:9" in errors(await on_baseten(make, "http://127.0.0.1:9"))[0]
+    told = errors(await on_baseten(make, "http://127.0.0.1:9"))
+    assert told[0].startswith("error: override compute.base_url: nothing answers at http://127.0.0.1:9")
     report = await make(overrides=("compute.scope=dedicated", "model.base_model=a/b")).check(loops=False)
     assert report.ok
     assert "Loops was not asked" in report.lines[-1]
 
 
-@pytest.mark.skipif(not shipped_models(), reason="the shipped model is not here")
+@pytest.mark.usefixtures("no_hub")
+async def test_an_address_that_never_answers_and_one_that_is_not_loops(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BASETEN_API_KEY", "key-of-nobody")
+    monkeypatch.setattr("engine.checking.models.LOOPS_SECONDS", 0.5)
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen(1)
+        told = errors(await on_baseten(make, f"http://127.0.0.1:{deaf.getsockname()[1]}"))
+    assert "Check BASETEN_API_KEY, the address and the network" in told[0]
+
+    async def other_service(*_: object, **__: object) -> httpx.Response:
+        return httpx.Response(200, text="<html>", request=httpx.Request("GET", "http://other.test"))
+
+    monkeypatch.setattr(httpx.AsyncClient, "get", other_service)
+    assert "does not speak Loops" in errors(await on_baseten(make, "http://other.test"))[0]
+
+
+@needs_model
 async def test_the_shipped_model_is_not_on_baseten(make: Make) -> None:
     told = errors(await make(overrides=("compute.scope=serverless",)).check())
     assert "runs on this machine only. Set [compute] scope = 'local'" in told[0]
