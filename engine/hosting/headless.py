@@ -47,15 +47,15 @@ async def run_headless(
 
     def drain(name: str) -> None:
         if begun:
-            told(f"{name}: stopping after the step in hand; once more to abort")
             control.stop_after_step(name)
+            told(f"{name}: stopping after the step in hand; once more to abort")
         elif main is not None:
-            told(f"{name}: nothing has been started yet; ending")
             main.cancel()
+            told(f"{name}: nothing has been started yet; ending")
 
     def force(name: str) -> None:
-        told(f"{name}: aborting, releasing what the run holds")
         control.abort(name)
+        told(f"{name}: aborting, releasing what the run holds")
 
     signals = SignalDrain(drain, force)
     server = LocalServer(project_dir)

@@ -19,7 +19,7 @@ from engine.hosting.local_server import LocalServer
 from engine.hosting.pulse import Pulse
 from engine.recipes.contract import LoopsEndpoint, Outcome, RunFailed, RunHandle
 from engine.recipes.control import RunControl
-from engine.store.errors import StoreError
+from engine.store.errors import PartLost, StoreError
 from engine.store.processes import process_started
 from engine.store.recorder import RunRecorder
 from engine.store.redact import secret_values
@@ -238,6 +238,10 @@ class RunHost:
 
     def _store_failed(self, error: StoreError) -> None:
         """The writer cannot write: a run whose story cannot be told ends now, and says why."""
+        if isinstance(error, PartLost):
+            if self._recorder is not None:
+                self._recorder.log("warning", "store", str(error))
+            return
         self._store_error = error
         log.error("%s", error)
         self.control.abort("store")

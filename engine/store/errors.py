@@ -17,6 +17,10 @@ class UnknownRun(StoreError):
     """A name that fits no run, or more than one; the message lists candidates."""
 
 
+class PartLost(StoreError):
+    """One row could not be stored, or a run directory could not be written; everything else goes on."""
+
+
 def explain(error: BaseException, path: Path) -> StoreError:
     """Turn an error of sqlite or of the file system into a sentence that names the file and the remedy."""
     text = str(error)

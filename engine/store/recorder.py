@@ -242,6 +242,8 @@ class RunRecorder:
             return
 
         def finish(connection: sqlite3.Connection) -> None:
+            if files.after_commit not in self._writer.after_commit:
+                return  # it could not be written, which was told when it happened
             self._writer.after_commit.remove(files.after_commit)
             try:
                 files.finish(connection)

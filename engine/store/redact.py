@@ -16,6 +16,8 @@ _SECRET_NAME = re.compile(
 _SHORTEST = 8
 """Shorter values are words like "local": replacing them would mangle ordinary text."""
 
+_PER_TOKEN = frozenset({"tokens", "logprobs", "texts"})
+
 # Header values in any spelling that logs and tracebacks use, plain or inside (escaped) JSON.
 _HEADER = re.compile(
     r"""((?:proxy-)?authorization\\*["']?\s*[:=,]\s*\\*["']?(?:b(?=["']))?["']?)"""
@@ -77,28 +79,38 @@ class Redactor:
         return self.value(value)
 
     def sampled(self, sampled: Mapping[str, Any]) -> dict[str, Any]:
-        """A sampled reply without secrets, also where one is spread over several tokens (their ids become -1)."""
-        clean = self.value(sampled)
+        """A sampled reply without secrets, also where one is spread over several tokens (their ids become -1).
+
+        Replies are long, so the lists of numbers are taken as such and the texts are searched as one.
+        """
+        rest = {key: value for key, value in sampled.items() if key not in _PER_TOKEN}
+        clean: dict[str, Any] = {
+            **{key: value for key, value in sampled.items() if key in _PER_TOKEN},
+            **self.value(rest),
+        }
         texts = sampled.get("texts")
-        if self._pattern is None or not isinstance(texts, list) or not all(isinstance(t, str) for t in texts):
-            return clean
+        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+            return {**clean, "texts": self.value(texts)} if "texts" in sampled else clean
         whole = "".join(texts)
-        hits = [match.span() for match in self._pattern.finditer(whole)]
-        if not hits:
-            return clean
-        tokens = list(clean.get("tokens") or [])
-        shown = list(texts)
-        start = 0
-        for index, text in enumerate(texts):
-            end = start + len(text)
-            if any(start < hit_end and end > hit_start for hit_start, hit_end in hits):
-                shown[index] = REMOVED
-                if index < len(tokens):
-                    tokens[index] = -1
-            start = end
-        clean["texts"] = shown
-        clean["tokens"] = tokens
+        patterns = [_HEADER] if self._pattern is None else [self._pattern, _HEADER]
+        hits = [match.span() for pattern in patterns for match in pattern.finditer(whole)]
+        if hits:
+            clean["texts"], clean["tokens"] = _without(hits, texts, list(sampled.get("tokens") or []))
         return clean
+
+
+def _without(hits: list[tuple[int, int]], texts: list[str], tokens: list[Any]) -> tuple[list[str], list[Any]]:
+    """Texts and ids of tokens, those that touch a hit (a span of the joined texts) replaced."""
+    shown = list(texts)
+    start = 0
+    for index, text in enumerate(texts):
+        end = start + len(text)
+        if any(start < hit_end and end > hit_start for hit_start, hit_end in hits):
+            shown[index] = REMOVED
+            if index < len(tokens):
+                tokens[index] = -1
+        start = end
+    return shown, tokens
 
 
 def secret_values(environment: Mapping[str, str]) -> list[str]:

@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-from engine.store.errors import StoreError, explain
+from engine.store.errors import PartLost, StoreError, explain
 from engine.store.schema import open_database
 
 MAX_DELAY_SECONDS = 0.25
@@ -210,10 +210,14 @@ class Writer:
         for hook in list(self.after_commit):
             try:
                 hook(self._connection)
-            except sqlite3.Error as error:
-                self._report(explain(error, self.path))
             except Exception as error:  # noqa: BLE001 - the rows are safe; the thread must live to write the next
-                self._report(StoreError(f"store: the run directory could not be written: {error}"))
+                # Once is enough: what failed now fails again, and `export` rebuilds a directory from the rows.
+                self.after_commit.remove(hook)
+                self._report(
+                    PartLost(
+                        f"store: the run directory is no longer written ({type(error).__name__}: {error})"
+                    )
+                )
         return True
 
     def _write_singly(self, writes: list[tuple[Hashable, Any]], first: Exception, *, durable: bool) -> bool:
@@ -299,16 +303,14 @@ class Writer:
             self._error = None
 
     def _lose(self, key: Hashable, error: Exception) -> None:
-        lost = StoreError(f"store: a row could not be stored ({key}): {type(error).__name__}: {error}")
-        self._lost.append(lost)
-        self._report(lost)
+        self._report(PartLost(f"store: a row could not be stored ({key}): {type(error).__name__}: {error}"))
 
     def _report(self, error: StoreError) -> None:
         listeners = list(self.listeners)
         for listener in listeners:
             listener(error)
-        if not listeners and error not in self._lost:
-            self._lost.append(error)
+        if not listeners:
+            self._lost.append(error)  # told at close
 
     def _end(self) -> None:
         with self._wake:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TextIO
 
 from loops_tui.widgets.safe_text import safe, safe_lines
 
@@ -34,9 +34,12 @@ class Sink(Protocol):
 class PlainSink:
     """Lines alone, for files and pipes."""
 
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
     def lines(self, lines: list[str]) -> None:
         if lines:
-            print("\n".join(lines), file=sys.stderr, flush=True)
+            print("\n".join(lines), file=self._stream, flush=True)
 
     def progress(self, run: RunRow) -> None:
         """A pipe has the step lines of the log."""
@@ -45,7 +48,7 @@ class PlainSink:
 class TerminalSink:
     """Lines above a bar that shows the step, the reward and the phase."""
 
-    def __init__(self) -> None:
+    def __init__(self, stream: TextIO) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -55,7 +58,7 @@ class TerminalSink:
             BarColumn(bar_width=24),
             TextColumn("{task.description}", markup=False),
             TimeElapsedColumn(),
-            console=Console(stderr=True, highlight=False),
+            console=Console(file=stream, highlight=False),
             refresh_per_second=4,
             transient=True,
         )
@@ -77,12 +80,12 @@ class TerminalSink:
 
 
 @contextmanager
-def progress_sink() -> Iterator[Sink]:
-    """A bar where stderr is a terminal, plain lines elsewhere."""
-    if not sys.stderr.isatty():
-        yield PlainSink()
+def progress_sink(stream: TextIO) -> Iterator[Sink]:
+    """A bar where the stream is a terminal, plain lines elsewhere."""
+    if not stream.isatty():
+        yield PlainSink(stream)
         return
-    sink = TerminalSink()
+    sink = TerminalSink(stream)
     with sink.bar:
         yield sink
 
@@ -127,10 +130,10 @@ def log_lines(row: LogRow) -> list[str]:
 
 
 def follow_to_end(store: Store, run_id: str, after_log: int) -> RunRow:
-    """Show a run until it has ended, wherever it lives; returns its last row. Ctrl+c leaves the run alone."""
+    """Print a run until it has ended, wherever it lives; returns its last row. Ctrl+c leaves the run alone."""
     reader = store.reader()
     next_check = 0.0
-    with progress_sink() as sink:
+    with progress_sink(sys.stdout) as sink:
         follower = Follower(reader, run_id, sink, after_log)
         while True:
             if time.monotonic() >= next_check:
@@ -167,7 +170,7 @@ class BackgroundFollower:
         from engine.store.store import Store
 
         try:
-            with Store.open(self._project_dir) as store, progress_sink() as sink:
+            with Store.open(self._project_dir) as store, progress_sink(sys.stderr) as sink:
                 follower = Follower(store.reader(), run_id, sink)
                 while not self._end.wait(LOOK_SECONDS):
                     follower.look()
@@ -175,3 +178,6 @@ class BackgroundFollower:
         except StoreError as error:
             # The run itself ends by the same trouble and says so; here it is only kept for the last line.
             self.failure = str(error)
+        except OSError as error:
+            # The terminal hung up; the run drains without an audience.
+            self.failure = f"nobody reads the progress any more: {error}"

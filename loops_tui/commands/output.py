@@ -23,16 +23,19 @@ class Output:
 
     def line(self, text: str) -> None:
         """A line of the result."""
-        print(safe(text), file=sys.stderr if self.as_json else sys.stdout, flush=True)
+        if self.as_json:
+            to_stderr(safe(text))
+        else:
+            print(safe(text), flush=True)
 
     def note(self, text: str) -> None:
         """A line about the result: progress, hints, warnings."""
-        print(safe(text), file=sys.stderr, flush=True)
+        to_stderr(safe(text))
 
     def error(self, text: str) -> None:
         """What went wrong, line by line."""
         for line in text.splitlines() or ["unknown error"]:
-            print(f"loops-tui: {safe(line)}", file=sys.stderr, flush=True)
+            to_stderr(f"loops-tui: {safe(line)}")
 
     def value(self, value: Any) -> None:
         """The one JSON value. Without ``--json`` nothing is printed; a second one is a defect."""
@@ -46,6 +49,14 @@ class Output:
     @property
     def owes_json(self) -> bool:
         return self.as_json and not self._told_json
+
+
+def to_stderr(text: str) -> None:
+    """A line for whoever still reads standard error. A terminal that hung up must not end a run that drains."""
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 def carry_out(

@@ -88,17 +88,17 @@ def watch(ref: str | None, out: Output) -> int:
         if ref is None:
             newest = reader.runs(1)
             if not newest:
-                out.note("no runs yet")
+                out.line("no runs yet")
                 return DONE
             row = newest[0]
         else:
             row = reader.run(ref)
-        out.note(
+        out.line(
             f"Run {row.run_id} ({row.name}, {row.base_model}): {row.state}, step {row.step}/{row.max_steps}"
         )
         last = reader.last_log(row.run_id, _LAST_LINES)
         row = follow_to_end(store, row.run_id, last[0].log_id - 1 if last else 0)
-    out.note(f"Run {row.run_id} is {row.state}" + (f": {row.error}" if row.error else ""))
+    out.line(f"Run {row.run_id} is {row.state}" + (f": {row.error}" if row.error else ""))
     return exit_status(row.state)
 
 

@@ -84,13 +84,13 @@ def test_watching_an_ended_run(call: Call, store: Store, state: RunState, status
     finish(store, state)
     said = call("watch", RUN[:12])
     assert said.status == status
-    assert said.out == ""
-    assert "step 2/5: reward 0.750" in said.err
-    assert "warning: odd␛]0" in said.err
-    assert "second line" in said.err
-    assert "\x1b" not in said.err
-    assert "not for people" not in said.err
-    assert said.err.splitlines()[-1] == f"Run {RUN} is {state}"
+    assert said.err == ""
+    assert "step 2/5: reward 0.750" in said.out
+    assert "warning: odd␛]0" in said.out
+    assert "second line" in said.out
+    assert "\x1b" not in said.out
+    assert "not for people" not in said.out
+    assert said.out.splitlines()[-1] == f"Run {RUN} is {state}"
 
 
 def test_watching_a_live_run_to_its_end(call: Call, store: Store) -> None:
@@ -107,7 +107,7 @@ def test_watching_a_live_run_to_its_end(call: Call, store: Store) -> None:
     said = call("watch")
     ending.join()
     assert said.status == 0
-    assert "a line while it is watched" in said.err
+    assert "a line while it is watched" in said.out
 
 
 # -- commands to a host --------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from engine.hosting.library import train
 from engine.hosting.requests import request
 from engine.recipes.contract import Outcome, RunFailed, RunHandle
 from engine.store import Store, StoreError
+from engine.store.errors import PartLost
 from engine.store.rows import CommandState, GroupState, RunRow, RunState
 from tests.hosting.stand_ins import AddressOnly, broken, failing, make_project, obedient, quick, stubborn
 from tests.store.conftest import make_host
@@ -210,6 +211,16 @@ async def test_a_store_that_cannot_be_written_ends_the_run(project_dir: Path) ->
             store._writer._report(StoreError("store: the disk that holds it is full"))
             row = await task
     assert (row.state, row.error) == (RunState.FAILED, "store: the disk that holds it is full")
+
+
+async def test_a_part_that_is_lost_does_not_end_the_run(project_dir: Path) -> None:
+    host = host_of(project_dir, obedient)
+    with Store.open(project_dir) as store:
+        async with going(host, store) as task:
+            store._writer._report(PartLost("store: a row could not be stored"))
+            host.control.stop_after_step("test")
+            assert (await task).state is RunState.STOPPED
+        assert "a row could not be stored" in repr(store.reader().log(host.run_id))
 
 
 async def test_the_heartbeat_does_not_need_the_engine_s_loop(project_dir: Path) -> None:

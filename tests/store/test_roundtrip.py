@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import stat
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from engine.store import Store, StoreError
+from engine.store.errors import PartLost
 from engine.store.rows import (
     AttemptState,
     CommandState,
@@ -90,7 +92,23 @@ def test_odd_content_is_stored_and_never_loses_its_neighbours(store: Store, tmp_
     # The row that no column can hold is not forgotten: closing says so.
     with pytest.raises(StoreError, match="64 bits"):
         store.close()
-    store._writer._lost.clear()
+
+
+def test_a_directory_that_cannot_be_written_is_told_once_and_rows_go_on(store: Store, tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    store.create_run(run)
+    recorder = store.recorder(RUN)
+    told: list[StoreError] = []
+    store.on_error(told.append)
+    shutil.rmtree(run.run_dir)
+    for number in range(3):
+        recorder.log("info", "run", f"line {number}")
+        recorder.flush_blocking()
+    recorder.close()
+    (error,) = told
+    assert isinstance(error, PartLost)
+    assert "run directory" in str(error)
+    assert len(store.reader().log(RUN)) == 3
 
 
 def test_rows_are_what_they_were_when_handed_over(store: Store, tmp_path: Path) -> None:
