@@ -1,8 +1,13 @@
-"""Causal attention of one sequence, in blocks of queries, forward and backward.
+"""Causal attention of one sequence, in blocks of queries against blocks of keys, forward and backward.
 
-A block of :data:`BLOCK` queries sees the keys up to its own end, so memory is heads x BLOCK x L instead of
-heads x L x L, half of the square is never computed, and every product's shape depends on the block's place alone:
-what comes before a position decides its result to the last bit, whatever follows it and whatever else is computed.
+A block of :data:`BLOCK` queries sees the key blocks up to its own, so memory is heads x BLOCK x L instead of heads x
+L x L and half of the square is never computed. Every product has the shape of one block pair and blocks are added
+from the first to the last, so a position's result depends to the last bit on what comes before it and on nothing
+else; :mod:`.decoder` adds in the same order.
+
+Keys and values of a sequence are kept as (2, kv_heads, blocks, BLOCK * head_dim): a key block is stored as
+(head_dim, BLOCK), the order in which scores are computed fastest and always by the same kernel, a value block as
+(BLOCK, head_dim). What lies past the sequence's end is zero.
 """
 
 from __future__ import annotations
@@ -37,16 +42,27 @@ class Heads:
         return self.kv_heads * self.head_dim
 
 
-def split(heads: Heads, qkv: Array) -> tuple[Array, Array, Array]:
-    """Rows (L, q+k+v) of one sequence as padded blocks.
+def split(heads: Heads, qkv: Array) -> tuple[Array, Array]:
+    """Rows (L, q+k+v) of one sequence as :func:`blocked` queries and (2, kv_heads, blocks, BLOCK * head_dim)."""
+    length, width = qkv.shape[0], heads.head_dim
+    blocks = _padded(length) // BLOCK
+    padded = np.zeros((2, heads.kv_heads, blocks * BLOCK, width), dtype=qkv.dtype)
+    rows = qkv[:, heads.q_width :].reshape(length, 2, heads.kv_heads, width)
+    padded[:, :, :length] = rows.transpose(1, 2, 0, 3)
+    stored = padded.reshape(2, heads.kv_heads, blocks, BLOCK, width)
+    keys = np.ascontiguousarray(stored[0].swapaxes(-1, -2))
+    stored[0] = keys.reshape(stored[0].shape)
+    return blocked(heads, qkv[:, : heads.q_width]), stored.reshape(2, heads.kv_heads, blocks, BLOCK * width)
 
-    q is (blocks, kv_heads, group * BLOCK, head_dim); k and v are (kv_heads, blocks * BLOCK, head_dim), zero past L.
-    """
-    length = qkv.shape[0]
-    keys = qkv[:, heads.q_width :].reshape(length, 2, heads.kv_heads, heads.head_dim)
-    padded = np.zeros((2, heads.kv_heads, _padded(length), heads.head_dim), dtype=qkv.dtype)
-    padded[:, :, :length] = keys.transpose(1, 2, 0, 3)
-    return blocked(heads, qkv[:, : heads.q_width]), padded[0], padded[1]
+
+def key_blocks(kv: Array, width: int) -> Array:
+    """(…, blocks, head_dim, BLOCK) keys of (2, …, blocks, BLOCK * head_dim)."""
+    return kv[0].reshape(*kv.shape[1:-1], width, BLOCK)
+
+
+def value_blocks(kv: Array, width: int) -> Array:
+    """(…, blocks, BLOCK, head_dim) values of (2, …, blocks, BLOCK * head_dim)."""
+    return kv[1].reshape(*kv.shape[1:-1], BLOCK, width)
 
 
 def blocked(heads: Heads, rows: Array) -> Array:
@@ -70,44 +86,59 @@ def unblocked(heads: Heads, blocks: Array, out: Array) -> None:
     out[:] = shaped.reshape(count * BLOCK, heads.q_width)[: out.shape[0]]
 
 
-def attend(q: Array, k: Array, v: Array, first_block: int = 0) -> tuple[Array, Array]:
+def attend(q: Array, kv: Array, first_block: int = 0) -> tuple[Array, Array]:
     """Attention outputs, blocked like ``q``, and log-sum-exps (blocks, kv_heads, group * BLOCK, 1).
 
-    ``q`` may begin at block ``first_block`` of the sequence that ``k`` and ``v`` hold from its start.
+    ``q`` may begin at block ``first_block`` of the sequence that ``kv`` holds from its start.
     """
+    keys, values = key_blocks(kv, q.shape[-1]), value_blocks(kv, q.shape[-1])
     out = np.empty_like(q)
     sums = np.empty((*q.shape[:3], 1), dtype=q.dtype)
     for index in range(q.shape[0]):
-        scores, v_seen = _scores(q, k, v, index, first_block)
-        peak = scores.max(axis=-1, keepdims=True)
+        seen = first_block + index + 1
+        scores = _scores(q[index], keys[:, :seen])
+        peak = scores.max(axis=-1, keepdims=True).max(axis=1, keepdims=True)
         scores -= peak
         np.exp(scores, out=scores)
-        total = scores.sum(axis=-1, keepdims=True)
-        np.matmul(scores, v_seen, out=out[index])
-        out[index] /= total
+        total = add_blocks(scores.sum(axis=-1, keepdims=True), 1)
+        np.divide(add_blocks(scores @ values[:, :seen], 1), total, out=out[index])
         np.log(total, out=total)
-        np.add(total, peak, out=sums[index])
+        np.add(total, peak[:, 0], out=sums[index])
     return out, sums
 
 
 def attend_backward(
-    q: Array, k: Array, v: Array, *, out: Array, sums: Array, dout: Array
+    q: Array, kv: Array, *, out: Array, sums: Array, dout: Array
 ) -> tuple[Array, Array, Array]:
-    """Gradients for q (blocked), k and v, given ``dout`` (blocked) and what :func:`attend` returned."""
-    dq, dk, dv = np.empty_like(q), np.zeros_like(k), np.zeros_like(v)
+    """Gradients for q (blocked), k and v (kv_heads, blocks, BLOCK, head_dim).
+
+    ``out`` and ``sums`` are what :func:`attend` returned, ``dout`` is blocked like ``q``.
+    """
+    keys, values = key_blocks(kv, q.shape[-1]), value_blocks(kv, q.shape[-1])
+    dq, dk, dv = np.empty_like(q), np.zeros_like(values), np.zeros_like(values)
     delta = (dout * out).sum(axis=-1, keepdims=True)
     for index in range(q.shape[0]):
-        p, v_seen = _scores(q, k, v, index, 0)
-        p -= sums[index]
+        seen = index + 1
+        p = _scores(q[index], keys[:, :seen])
+        p -= sums[index][:, None]
         np.exp(p, out=p)
-        end = v_seen.shape[1]
-        dv[:, :end] += p.swapaxes(-1, -2) @ dout[index]
-        ds = dout[index] @ v_seen.swapaxes(-1, -2)
-        ds -= delta[index]
+        dout_here = dout[index][:, None]
+        dv[:, :seen] += p.swapaxes(-1, -2) @ dout_here
+        ds = dout_here @ values[:, :seen].swapaxes(-1, -2)
+        ds -= delta[index][:, None]
         ds *= p
-        np.matmul(ds, k[:, :end], out=dq[index])
-        dk[:, :end] += ds.swapaxes(-1, -2) @ q[index]
+        np.sum(ds @ keys[:, :seen].swapaxes(-1, -2), axis=1, out=dq[index])
+        dk[:, :seen] += ds.swapaxes(-1, -2) @ q[index][:, None]
     return dq, dk, dv
+
+
+def add_blocks(parts: Array, axis: int) -> Array:
+    """The sum over ``axis``, from the first block to the last, in place of the first."""
+    blocks = np.moveaxis(parts, axis, 0)
+    total = blocks[0]
+    for block in blocks[1:]:
+        total += block
+    return total
 
 
 def join(heads: Heads, dq: Array, dk: Array, dv: Array, out: Array) -> None:
@@ -116,8 +147,8 @@ def join(heads: Heads, dq: Array, dk: Array, dv: Array, out: Array) -> None:
     unblocked(heads, dq, out[:, : heads.q_width])
     for place, gradient in enumerate((dk, dv)):
         start = heads.q_width + place * heads.kv_width
-        rows = gradient[:, :length].transpose(1, 0, 2).reshape(length, heads.kv_width)
-        out[:, start : start + heads.kv_width] = rows
+        rows = gradient.reshape(heads.kv_heads, -1, heads.head_dim)[:, :length].transpose(1, 0, 2)
+        out[:, start : start + heads.kv_width] = rows.reshape(length, heads.kv_width)
 
 
 def _padded(length: int) -> int:
@@ -128,10 +159,9 @@ _FUTURE = np.triu(np.full((BLOCK, BLOCK), -np.inf), k=1)
 _MASKS = {np.dtype(kind): _FUTURE.astype(kind) for kind in (np.float32, np.float64)}
 
 
-def _scores(q: Array, k: Array, v: Array, index: int, first_block: int) -> tuple[Array, Array]:
-    """Masked scores (kv_heads, group * BLOCK, seen) of one block of queries, and the values it sees."""
-    end = (first_block + index + 1) * BLOCK
-    scores = q[index] @ k[:, :end].swapaxes(-1, -2)
-    kv_heads = scores.shape[0]
-    scores.reshape(kv_heads, -1, BLOCK, end)[..., -BLOCK:] += _MASKS[scores.dtype]
-    return scores, v[:, :end]
+def _scores(q: Array, keys: Array) -> Array:
+    """Scores (kv_heads, blocks, group * BLOCK, BLOCK) of one block of queries; the last key block is its own."""
+    scores = q[:, None] @ keys
+    own = scores[:, -1].reshape(scores.shape[0], -1, BLOCK, BLOCK)
+    own += _MASKS[scores.dtype]
+    return scores

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.local_loops.compute.arrays import Array, Complex
-from engine.local_loops.compute.attention import BLOCK
+from engine.local_loops.compute.attention import BLOCK, add_blocks, key_blocks, value_blocks
 from engine.local_loops.compute.head import Head
 from engine.local_loops.compute.interface import (
     DecodeRequest,
@@ -63,16 +63,15 @@ class _PrefillSink:
     """Gathers the keys and values of the prompts of one pass, in front of them the remembered blocks."""
 
     def __init__(self, prompts: Sequence[_Prompt]) -> None:
-        self._prefixes = [np.concatenate(p.prefix, axis=3) if p.prefix else None for p in prompts]
+        self._prefixes = [np.stack(p.prefix, axis=3) if p.prefix else None for p in prompts]
         self.gathered: list[list[Array]] = [[] for _ in prompts]
 
-    def extend(self, layer: int, span: int, k: Array, v: Array) -> tuple[Array, Array]:
-        both = np.stack([k, v])
+    def extend(self, layer: int, span: int, kv: Array) -> Array:
         prefix = self._prefixes[span]
         if prefix is not None:
-            both = np.concatenate([prefix[layer], both], axis=2)
-        self.gathered[span].append(both)
-        return both[0], both[1]
+            kv = np.concatenate([prefix[layer], kv], axis=2)
+        self.gathered[span].append(kv)
+        return kv
 
 
 class NumpyDecoder:
@@ -159,10 +158,8 @@ class NumpyDecoder:
         hidden, _ = self._model.forward(self._weights, tokens, spans, sink=sink)
         for prompt, span, layers in zip(prompts, spans, sink.gathered, strict=True):
             for number in range(len(prompt.prefix), len(prompt.keys)):
-                rows = slice(number * BLOCK, (number + 1) * BLOCK)
-                self._prefixes.remember(
-                    prompt.keys[number], np.stack([layer[:, :, rows] for layer in layers])
-                )
+                block = np.stack([layer[:, :, number] for layer in layers])
+                self._prefixes.remember(prompt.keys[number], block)
             last = hidden[span.start + span.length - 1]
             for request in prompt.requests:
                 if request.prompt_logprobs is not None:
@@ -279,9 +276,13 @@ class NumpyDecoder:
         model.norm_heads(layer, qkv)
         model.rotate(qkv, step.factors)
         new = qkv[:count, h.q_width :].reshape(count, 2, h.kv_heads, h.head_dim)
-        cache[step.lines, :, :, step.lengths] = new
+        block, place = step.lengths // BLOCK, step.lengths % BLOCK
+        keys, values = key_blocks(cache, h.head_dim), value_blocks(cache, h.head_dim)
+        keys[step.lines, :, block, :, place] = new[:, 0]
+        values[step.lines, :, block, place] = new[:, 1]
         q = qkv[:count, : h.q_width].reshape(count, h.kv_heads, 1, h.group, h.head_dim)
-        _attend(q, cache[:count, :, :, : step.mask.shape[2] * BLOCK], step.mask, step.attended[:count])
+        seen = step.mask.shape[2]
+        _attend(q, keys[:count, :, :seen], values[:count, :, :seen], step.mask, step.attended[:count])
         middle = product(step.attended, layer.o)
         if layer.o_bias is not None:
             middle += layer.o_bias
@@ -293,24 +294,23 @@ class NumpyDecoder:
         return result
 
 
-def _attend(q: Array, cache: Array, mask: Array, out: Array) -> None:
+def _attend(q: Array, keys: Array, values: Array, mask: Array, out: Array) -> None:
     """Attention of one new position per row over its cached ones.
 
-    q (B, kv_heads, 1, group, head_dim), cache (B, 2, kv_heads, blocks * BLOCK, head_dim), mask (B, 1, blocks, 1,
-    BLOCK), out (B, heads * head_dim). Every product and sum has a shape that does not depend on the batch, and blocks
-    are added from the first to the last.
+    q (B, kv_heads, 1, group, head_dim), keys (B, kv_heads, blocks, head_dim, BLOCK), values (B, kv_heads, blocks,
+    BLOCK, head_dim), mask (B, 1, blocks, 1, BLOCK), out (B, heads * head_dim). Products and sums are those of
+    :func:`.attention.attend`, block by block in the same order, so that sampling and training agree as far as the
+    BLAS allows; to the last bit where its results do not depend on the number of rows.
     """
-    count, _, kv_heads, positions, width = cache.shape
-    parts = cache.reshape(count, 2, kv_heads, positions // BLOCK, BLOCK, width)
-    scores = q @ parts[:, 0].swapaxes(-1, -2)
+    group = q.shape[3]
+    if group == 1:
+        # One row alone would be a matrix-vector product, which sums in another order.
+        q = np.repeat(q, 2, axis=3)
+    scores = q @ keys
     scores += mask
     scores -= scores.max(axis=-1, keepdims=True).max(axis=2, keepdims=True)
     np.exp(scores, out=scores)
-    totals = scores.sum(axis=-1, keepdims=True)
-    sums = scores @ parts[:, 1]
-    total, value = totals[:, :, 0], sums[:, :, 0]
-    for block in range(1, positions // BLOCK):
-        total += totals[:, :, block]
-        value += sums[:, :, block]
+    total = add_blocks(scores.sum(axis=-1, keepdims=True), 2)
+    value = add_blocks(scores @ values, 2)
     value /= total
-    out[:] = value.reshape(count, -1)
+    out[:] = value[:, :, :group].reshape(out.shape)

@@ -42,9 +42,10 @@ class Head:
                 top_ids[rows], top_values[rows] = _largest(logits, top_k)
             logits -= peak
             np.exp(logits, out=logits)
-            total = np.log(logits.sum(axis=1, keepdims=True)) + peak
-            sums[rows] = total
-            logprobs[rows] = np.where(wanted >= 0, chosen - total, 0)
+            # In float64 and rounded once, as the sampler does, so that both report the same number.
+            total = np.log(logits.sum(axis=1, keepdims=True, dtype=np.float64))
+            sums[rows] = total + peak
+            logprobs[rows] = np.where(wanted >= 0, (chosen.astype(np.float64) - peak) - total, 0)
         if top_values is not None:
             top_values -= sums
         return logprobs, sums, top_ids, top_values

@@ -1,4 +1,4 @@
-"""Keys and values of live sequences in slots, and of prompt prefixes in blocks."""
+"""Keys and values of live sequences in slots, and of prompt prefixes; both in the blocks of :mod:`.attention`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ PREFIX_BYTES = 192 * 1024 * 1024
 
 
 class Slots:
-    """One array per layer, (slots, 2, kv_heads, positions, head_dim); both growable, positions by whole blocks.
+    """One array per layer, (2, slots, kv_heads, blocks, BLOCK * head_dim), growable in slots and blocks.
 
-    ``mask`` (slots, positions) is 0 where a slot holds a position and -inf elsewhere.
+    ``mask`` (slots, blocks * BLOCK) is 0 where a slot holds a position and -inf elsewhere.
     """
 
     def __init__(self, layers: int, heads: Heads, dtype: FloatType) -> None:
@@ -25,41 +25,45 @@ class Slots:
         self.layers = [self._empty(0, 0) for _ in range(layers)]
         self.mask: Array = np.zeros((0, 0), dtype=self._dtype)
 
-    def _empty(self, slots: int, positions: int) -> Array:
+    def _empty(self, slots: int, blocks: int) -> Array:
         h = self._heads
-        return np.zeros((slots, 2, h.kv_heads, positions, h.head_dim), dtype=self._dtype)
+        return np.zeros((2, slots, h.kv_heads, blocks, BLOCK * h.head_dim), dtype=self._dtype)
 
     def reserve(self, slots: int, positions: int) -> None:
         """Make room for so many slots and positions; what is there stays."""
-        had_slots, had_positions = self.mask.shape
-        if slots <= had_slots and positions <= had_positions:
+        had_slots, had_blocks = self.mask.shape[0], self.mask.shape[1] // BLOCK
+        blocks = _blocks(positions)
+        if slots <= had_slots and blocks <= had_blocks:
             return
-        if slots > had_slots:
-            slots = max(slots, had_slots + had_slots // 2)
-        positions = max(-(-positions // BLOCK) * BLOCK, had_positions)
-        if positions > had_positions:
-            positions = max(positions, (had_positions + had_positions // 4) // BLOCK * BLOCK)
-        slots = max(slots, had_slots)
+        # Grow in steps, so that a growing batch is not copied again for every slot.
+        slots = max(slots, had_slots + had_slots // 2) if slots > had_slots else had_slots
+        blocks = max(blocks, had_blocks + had_blocks // 4) if blocks > had_blocks else had_blocks
         for index, old in enumerate(self.layers):
-            new = self._empty(slots, positions)
-            new[:had_slots, :, :, :had_positions] = old
+            new = self._empty(slots, blocks)
+            new[:, :had_slots, :, :had_blocks] = old
             self.layers[index] = new
-        mask = np.full((slots, positions), -np.inf, dtype=self._dtype)
-        mask[:had_slots, :had_positions] = self.mask
+        mask = np.full((slots, blocks * BLOCK), -np.inf, dtype=self._dtype)
+        mask[:had_slots, : had_blocks * BLOCK] = self.mask
         self.mask = mask
 
     def load(self, slot: int, layers: Sequence[Array], length: int) -> None:
-        """Fill a slot with the first ``length`` positions of (2, kv_heads, >= length, head_dim) per layer."""
+        """Fill a slot with ``length`` positions out of (2, kv_heads, blocks, BLOCK * head_dim) per layer."""
+        blocks = _blocks(length)
         for target, source in zip(self.layers, layers, strict=True):
-            target[slot, :, :, :length] = source[:, :, :length]
+            target[:, slot, :, :blocks] = source[:, :, :blocks]
         self.mask[slot, :length] = 0
         self.mask[slot, length:] = -np.inf
 
     def move(self, source: int, target: int, length: int) -> None:
         """Copy the first ``length`` positions of one slot over another."""
+        blocks = _blocks(length)
         for array in self.layers:
-            array[target, :, :, :length] = array[source, :, :, :length]
+            array[:, target, :, :blocks] = array[:, source, :, :blocks]
         self.mask[target] = self.mask[source]
+
+
+def _blocks(positions: int) -> int:
+    return -(-positions // BLOCK)
 
 
 class PrefixBlocks:
@@ -79,7 +83,7 @@ class PrefixBlocks:
         return [tuple(prompt[:end]) for end in range(BLOCK, len(prompt), BLOCK)]
 
     def find(self, keys: Sequence[tuple[int, ...]]) -> list[Array]:
-        """The longest remembered run of blocks from the prompt's start, each (layers, 2, kv_heads, BLOCK, head_dim)."""
+        """The longest remembered run of blocks from the prompt's start, each (layers, 2, kv_heads, BLOCK * head_dim)."""
         found = []
         for key in keys:
             block = self._blocks.get(key)

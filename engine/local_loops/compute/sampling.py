@@ -80,7 +80,8 @@ def draw(logits: Array, rows: list[RowSampling]) -> tuple[IntArray, Doubles]:
     if greedy:
         tokens[greedy] = logits[greedy].argmax(axis=1)
     chosen = logits[np.arange(count), tokens].astype(np.float64) - peak
-    return tokens, chosen * inverse - np.log(total)
+    logprobs = chosen * inverse - np.log(total)
+    return tokens, logprobs.astype(logits.dtype).astype(np.float64)
 
 
 def truncate(weights: Array, top_k: IntArray, top_p: Doubles) -> Array:

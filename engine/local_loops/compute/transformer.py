@@ -36,8 +36,8 @@ class Span:
 class KeyValueSink(Protocol):
     """Takes the keys and values of new positions and hands back those of the whole sequence."""
 
-    def extend(self, layer: int, span: int, k: Array, v: Array) -> tuple[Array, Array]:
-        """k, v: (kv_heads, padded, head_dim) of the new positions; returns the same from position 0 on."""
+    def extend(self, layer: int, span: int, kv: Array) -> Array:
+        """Blocks (2, kv_heads, blocks, BLOCK * head_dim) of the new positions; returns those from position 0 on."""
         ...
 
 
@@ -159,10 +159,10 @@ class Transformer:
         blocks: list[tuple[Array, Array]] = []
         for number, span in enumerate(record.spans):
             rows = slice(span.start, span.start + span.length)
-            q, k, v = attention.split(self.heads, qkv[rows])
+            q, kv = attention.split(self.heads, qkv[rows])
             if sink is not None:
-                k, v = sink.extend(index, number, k, v)
-            out, sums = attention.attend(q, k, v, span.offset // attention.BLOCK)
+                kv = sink.extend(index, number, kv)
+            out, sums = attention.attend(q, kv, span.offset // attention.BLOCK)
             attention.unblocked(self.heads, out, attended[rows])
             if tape:
                 blocks.append((out, sums))
@@ -238,9 +238,9 @@ class Transformer:
         dqkv = np.zeros_like(saved.qkv)
         for (out, sums), span in zip(saved.blocks, tape.spans, strict=True):
             rows = slice(span.start, span.start + span.length)
-            q, k, v = attention.split(self.heads, saved.qkv[rows])
+            q, kv = attention.split(self.heads, saved.qkv[rows])
             dout = attention.blocked(self.heads, dattended[rows])
-            dq, dk, dv = attention.attend_backward(q, k, v, out=out, sums=sums, dout=dout)
+            dq, dk, dv = attention.attend_backward(q, kv, out=out, sums=sums, dout=dout)
             attention.join(self.heads, dq, dk, dv, dqkv[rows])
         self.rotate(dqkv, tape.factors, back=True)
         self._norm_heads_backward(layer, saved, dqkv)
