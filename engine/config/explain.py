@@ -27,6 +27,7 @@ _WANTED = {
     "path_type": "a path in quotes",
     "finite_number": "a finite number",
 }
+_MOST_LISTED = 12
 _LATER_VALUES = {("recipe", "sft"), ("training.mode", "async")}
 
 
@@ -148,6 +149,5 @@ def _unknown_key(key: str, model: type[BaseModel]) -> Problem:
     for name in known:
         if near and name.rpartition(".")[2] == near:
             return Problem(text, key=key, remedy=f"Did you mean {named(name)}?")
-    return Problem(
-        text, key=key, remedy="Remove it" if not siblings else f"Known here: {', '.join(siblings)}"
-    )
+    listed = ", ".join(siblings[:_MOST_LISTED]) + (" …" if len(siblings) > _MOST_LISTED else "")
+    return Problem(text, key=key, remedy=f"Known here: {listed}" if siblings else "Remove it")

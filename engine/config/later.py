@@ -18,7 +18,6 @@ _LATER = frozenset(
         "providers",
         "runtime.config.execution_sandbox",
         "runtime.config.grading_sandbox",
-        "runtime.config.sandbox",
     }
 )
 

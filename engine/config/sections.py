@@ -12,6 +12,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from engine.config.durations import parse_duration
+
 Scope = Literal["local", "serverless", "dedicated"]
 Loss = Literal["importance_sampling", "ppo", "cispo", "dro", "dppo"]
 
@@ -25,6 +27,46 @@ class Section(BaseModel):
     """A table of the config: unknown keys and values of the wrong type are errors, and nothing changes after loading."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class SandboxTable(Section):
+    """``[runtime.config.sandbox]``: what every attempt's own sandbox is like."""
+
+    provider: Literal["local"] = Field(
+        "local", description="Who runs the sandboxes. 'local': this machine, at no cost."
+    )
+    isolation: Literal["auto", "bubblewrap", "landlock", "none"] = Field(
+        "auto",
+        description="Local sandboxes: what keeps them away from the machine. 'auto' takes bubblewrap, or Landlock "
+        "where that cannot run, and never less; 'none' means plain processes, for trusted code only.",
+    )
+    memory_mb: int = Field(
+        2048,
+        ge=32,
+        le=1 << 20,
+        description="MiB of memory: of each process locally, of the sandbox elsewhere.",
+    )
+    disk_mb: int = Field(512, ge=1, le=1 << 20, description="MiB that the files of a local sandbox may take.")
+    max_processes: int = Field(256, ge=8, le=1 << 16, description="Processes of a local sandbox, at most.")
+    cpu_seconds: int = Field(
+        3600, ge=1, le=31_622_400, description="Seconds of processor time of one process of a local sandbox."
+    )
+    ttl: str | None = Field(
+        None,
+        description="How long a sandbox may live, such as '1h': a backstop for one that was left behind. Must outlast "
+        "one attempt. Default: derived from the attempt's deadlines.",
+    )
+    env: dict[str, str] = Field(
+        default_factory=dict,
+        description="Variables that every command sees. Nothing else of yours is visible.",
+    )
+
+    @field_validator("ttl")
+    @classmethod
+    def _a_duration(cls, value: str | None) -> str | None:
+        if value is not None:
+            parse_duration(value)
+        return value
 
 
 class RuntimeConfig(Section):
@@ -54,6 +96,16 @@ class RuntimeConfig(Section):
         gt=0,
         le=86_400,
         description="Seconds that one call of grade() may take before it counts as failed.",
+    )
+    provision_timeout_seconds: float = Field(
+        300.0,
+        gt=0,
+        le=86_400,
+        description="Seconds that creating an attempt's sandbox may take; after that the attempt is retried as an "
+        "infrastructure failure.",
+    )
+    sandbox: SandboxTable | None = Field(
+        None, description="Gives every attempt a sandbox of its own. Without this table there are none."
     )
     options: dict[str, Any] = Field(
         default_factory=dict,
