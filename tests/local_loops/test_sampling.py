@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -199,6 +200,27 @@ def test_a_burst_is_decoded_together(server: ServerProcess, sampler: SamplingCli
     # One by one it would have taken as many steps as there are tokens.
     assert steps < sum(lengths) / 2
     assert after["peak_live"] > 1
+
+
+def test_a_caller_that_leaves_ends_its_generation(server: ServerProcess, sampler: SamplingClient) -> None:
+    before = server.stats()["aborted"]
+
+    async def leave() -> None:
+        # Each fills the decoder alone, so most of them are still waiting when their callers go.
+        asking = [
+            asyncio.create_task(sampler.sample_async(ModelInput.from_ints([1]), 64, SamplingParams(stop=[])))
+            for _ in range(16)
+        ]
+        await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
+        for task in asking:
+            task.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
+
+    asyncio.run(leave())
+    deadline = time.monotonic() + 20.0
+    while (stats := server.stats())["live"] + stats["waiting"] > 0 or stats["aborted"] == before:
+        assert time.monotonic() < deadline, stats
+    assert stats["aborted"] > before
 
 
 def test_the_adapter_is_discoverable(sampler: SamplingClient, run: TrainingClient) -> None:
