@@ -159,7 +159,9 @@ class RunHost:
 
     async def _train(self, recorder: RunRecorder) -> Outcome:
         endpoint = await self._endpoint(recorder)
-        handle = RunHandle(self.run_id, recorder, self.control, endpoint)
+        handle = RunHandle(
+            self.run_id, recorder, self.control, endpoint, store=self._store, host_id=self.host_id
+        )
         training = asyncio.ensure_future(self._recipe()(self._project, handle))
         watching = asyncio.create_task(self._server.until_dead() if endpoint.scope == "local" else _never())
         try:
@@ -222,19 +224,30 @@ class RunHost:
         self._row.state, self._row.error, self._row.ended_at = state, error, time.time()
         pulse.stop()
         try:
-            how = str(state) if error is None else f"{state}: {error}"
-            recorder.log("info" if error is None else "error", "host", f"Run {self.run_id} {how}")
-            recorder.flush_blocking()
-            self._store.end_run(self.run_id, self.host_id, state, error)
-            recorder.close()
-            self._row = self._store.reader().get_run(self.run_id) or self._row
+            self._tell_end(recorder, state, error)
+        except StoreError as trouble:
+            self._end_untold(state, trouble)
+        try:
             self._store.close()
         except StoreError as trouble:
-            log.error("the end of run %s (%s) could not be stored: %s", self.run_id, state, trouble)
-            self._row.state, self._row.error = RunState.FAILED, str(trouble)
+            self._end_untold(state, trouble)
         if self._lost is not None:
             self._row.state, self._row.error = RunState.ABORTED, self._lost
         return self._row
+
+    def _tell_end(self, recorder: RunRecorder, state: RunState, error: str | None) -> None:
+        how = str(state) if error is None else f"{state}: {error}"
+        recorder.log("info" if error is None else "error", "host", f"Run {self.run_id} {how}")
+        recorder.flush_blocking()
+        self._store.end_run(self.run_id, self.host_id, state, error)
+        recorder.close()
+        self._row = self._store.reader().get_run(self.run_id) or self._row
+
+    def _end_untold(self, state: RunState, trouble: StoreError) -> None:
+        """The store does not know how the run ended; whoever waits for this host does."""
+        log.error("the end of run %s (%s) could not be stored: %s", self.run_id, state, trouble)
+        if self._row is not None:
+            self._row.state, self._row.error = RunState.FAILED, str(trouble)
 
     def _store_failed(self, error: StoreError) -> None:
         """The writer cannot write: a run whose story cannot be told ends now, and says why."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import time
@@ -12,13 +13,13 @@ from typing import Any, Self
 
 from engine.store import hosts
 from engine.store.codec import decode_row, dump_json, encode_field, encode_row, upsert_sql
-from engine.store.errors import StoreError
+from engine.store.errors import StoreError, explain
 from engine.store.queries import StoreReader
 from engine.store.recorder import RunRecorder
 from engine.store.redact import Redactor
 from engine.store.rows import CheckRow, CommandRow, CommandState, HostRow, RunRow, RunState
 from engine.store.rundir import RunDirectory, RunFiles, rebuild
-from engine.store.schema import prepare_directory, store_path
+from engine.store.schema import connect, prepare_directory, store_path
 from engine.store.writer import Writer, WriterPool
 
 COMMAND_KINDS = ("pause", "resume", "stop", "abort", "save")
@@ -221,13 +222,15 @@ class Store:
     def rebuild_directory(self, run_id: str, path: Path) -> RunDirectory:
         """Write the run directory anew from the store. Raises StoreError where the disk refuses."""
 
-        def build(connection: sqlite3.Connection) -> RunDirectory:
-            try:
+        self.flush()
+        try:
+            # Not in the writer's thread: a long run's export would hold up heartbeats.
+            with contextlib.closing(connect(self.path, read_only=True)) as connection:
                 return rebuild(connection, hosts.read_run(connection, run_id), path)
-            except OSError as error:
-                raise StoreError(f"{path} could not be written: {error.strerror or error}") from error
-
-        return self._writer.call(build, timeout=600.0)
+        except OSError as error:
+            raise StoreError(f"{path} could not be written: {error.strerror or error}") from error
+        except sqlite3.Error as error:
+            raise explain(error, self.path) from error
 
     # -- commands -----------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from engine.hosting.host import RunHost
 from engine.hosting.library import train
 from engine.hosting.requests import request
 from engine.recipes.contract import Outcome, RunFailed, RunHandle
-from engine.store import Store, StoreError
+from engine.store import Store, StoreError, writer
 from engine.store.errors import PartLost
 from engine.store.rows import CommandState, GroupState, RunRow, RunState
 from tests.hosting.stand_ins import AddressOnly, broken, failing, make_project, obedient, quick, stubborn
@@ -211,6 +211,30 @@ async def test_a_store_that_cannot_be_written_ends_the_run(project_dir: Path) ->
             store._writer._report(StoreError("store: the disk that holds it is full"))
             row = await task
     assert (row.state, row.error) == (RunState.FAILED, "store: the disk that holds it is full")
+
+
+async def test_a_full_disk_ends_the_run_with_a_sentence(
+    project_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "_RETRY_SECONDS", 0.02)
+
+    async def chatty(project: Any, handle: RunHandle) -> Outcome:
+        handle.recorder.run(state=RunState.RUNNING)
+        await handle.recorder.flush()
+        shared = host._store._writer
+        shared._grace = 0.1
+        pages = shared.call(lambda c: c.execute("PRAGMA page_count").fetchone()[0])
+        shared.call(lambda c: c.execute(f"PRAGMA max_page_count = {pages + 4}").fetchone())
+        handle.recorder.log("info", "run", "x" * 200_000)
+        await handle.control.wait_aborted()
+        return Outcome(RunState.ABORTED, 0)
+
+    host = host_of(project_dir, chatty)
+    row = await hosted(host)
+    assert row.state is RunState.FAILED
+    assert row.error is not None
+    assert row.error.startswith("store: the disk that holds ")
+    assert "is full" in row.error
 
 
 async def test_a_part_that_is_lost_does_not_end_the_run(project_dir: Path) -> None:
