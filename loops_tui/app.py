@@ -26,7 +26,7 @@ from loops_tui.keys import APP_BINDINGS
 from loops_tui.leaving import Leaving
 from loops_tui.ports import Hosting, StartRefused
 from loops_tui.screens.base import FedScreen
-from loops_tui.terminal import guarded_stdio, is_terminal, say, signal_handlers
+from loops_tui.terminal import NoLog, guarded_stdio, is_terminal, say, signal_handlers
 from loops_tui.theme import NIGHT, THEMES, Palette
 from loops_tui.widgets.confirm import Tell
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+HERE = Path(__file__).parent
 TERMINAL_WATCH_SECONDS = 5.0
 THEME_VARIABLE = "LOOPS_TUI_THEME"
 
@@ -44,10 +45,10 @@ class LoopsApp(App[int]):
 
     # All sheets at once: the first screen is made before Textual would look for one of its own.
     CSS_PATH = [  # noqa: RUF012  # Textual declares it as an instance's
-        "app.tcss",
-        "screens/runs.tcss",
-        "screens/run.tcss",
-        "screens/transcript.tcss",
+        HERE / "app.tcss",
+        HERE / "screens" / "runs.tcss",
+        HERE / "screens" / "run.tcss",
+        HERE / "screens" / "transcript.tcss",
     ]
     TITLE = "loops-tui"
     ENABLE_COMMAND_PALETTE = True
@@ -156,7 +157,7 @@ class LoopsApp(App[int]):
             return None
         for screen in reversed(self.screen_stack):
             if isinstance(screen, FedScreen):
-                return screen
+                return screen if screen.is_mounted else None
             if not screen.is_modal:
                 return None
         return None
@@ -320,8 +321,8 @@ def run_app(app: LoopsApp) -> int:
     try:
         with guarded_stdio(log_path):
             status = asyncio.run(_session(app))
-    except OSError as error:
-        say(f"loops-tui: {log_path} cannot be written: {error.strerror or error}")
+    except NoLog as error:
+        say(f"loops-tui: {error}")
         return 2
     if app.crash is not None:
         say(f"loops-tui: the app ended by an error of its own: {app.crash}")

@@ -69,7 +69,8 @@ class Feed:
         self._seen: tuple[int, int, int] | None = None  # (which screen, which wish, which data version)
         self._looked_at: float = 0.0
         self._failing = False
-        self.reads = 0  # plans carried out: what tests and the idle figure count
+        self.reads = 0  # plans carried out
+        self.turns = 0  # times the store was asked whether it has changed
 
     def poke(self) -> None:
         """Read again soon although the store has not changed: the screen wants something else."""
@@ -83,6 +84,7 @@ class Feed:
     async def run(self) -> None:
         """Poll until cancelled."""
         while True:
+            self.turns += 1
             try:
                 await self._turn()
             except StoreError as error:

@@ -1,13 +1,18 @@
-"""The engine behind the app: the project's store, and the runs that live in this process."""
+"""The engine behind the app: the project's store, and the runs that live in this process.
+
+Imports wait until something is asked for: the first paint must not.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from loops_tui.ports import Hosting
+from loops_tui.ports import Hosting, StartRefused
 
 if TYPE_CHECKING:
+    from engine.hosting.runs_here import RunsHere
     from engine.store.store import Store
 
 
@@ -19,4 +24,50 @@ def open_store(project_dir: Path) -> Store:
 
 
 def make_hosting(project_dir: Path) -> Hosting:
-    raise NotImplementedError
+    """A place for runs in this process; the engine is loaded when the first one starts."""
+    return HereLazily(project_dir)
+
+
+class HereLazily:
+    """``RunsHere``, made when it is needed, its refusals turned into sentences."""
+
+    can_hand_over = False
+
+    def __init__(self, project_dir: Path) -> None:
+        self._project_dir = project_dir
+        self._runs: RunsHere | None = None
+
+    def start(self, config: Path, overrides: Sequence[str]) -> str:
+        """Start a run and return its id; blocks for seconds. Raises StartRefused."""
+        from engine.hosting.errors import HostingError
+        from engine.hosting.runs_here import RunsHere
+        from engine.project import ConfigError
+        from engine.store.errors import StoreError
+
+        if self._runs is None:
+            self._runs = RunsHere(self._project_dir)
+        try:
+            return self._runs.start(config, overrides)
+        except (ConfigError, HostingError, StoreError) as error:
+            first, *rest = str(error).splitlines() or ["no reason was given"]
+            raise StartRefused(first, rest) from error
+        except TimeoutError as error:
+            raise StartRefused("the run did not begin in time; .loops/app.log may say more") from error
+
+    def live(self) -> Sequence[str]:
+        return () if self._runs is None else self._runs.live()
+
+    def stop(self) -> None:
+        if self._runs is not None:
+            self._runs.stop()
+
+    def abort(self) -> None:
+        if self._runs is not None:
+            self._runs.abort()
+
+    def wait(self, seconds: float) -> bool:
+        return True if self._runs is None else self._runs.wait(seconds)
+
+    def close(self) -> None:
+        if self._runs is not None:
+            self._runs.close()

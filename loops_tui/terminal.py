@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 LOG_BYTES = 1_000_000  # a log larger than this is started anew
 SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
@@ -33,7 +34,18 @@ def is_terminal() -> bool:
     return all(stream is not None and stream.isatty() for stream in (sys.__stdin__, sys.__stderr__))
 
 
+class NoLog(Exception):
+    """The log cannot be opened; the message says why."""
+
+
 def _open_log(path: Path) -> int:
+    try:
+        return _opened(path)
+    except OSError as error:
+        raise NoLog(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def _opened(path: Path) -> int:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     if path.exists() and path.stat().st_size > LOG_BYTES:
@@ -43,7 +55,7 @@ def _open_log(path: Path) -> int:
 
 @contextmanager
 def guarded_stdio(log_path: Path) -> Iterator[None]:
-    """Keep the terminal for the app: what others write to stdout and stderr goes to ``log_path``."""
+    """Keep the terminal for the app: what others write to stdout and stderr goes to ``log_path``. Raises NoLog."""
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
     log_fd = _open_log(log_path)
@@ -63,7 +75,7 @@ def guarded_stdio(log_path: Path) -> Iterator[None]:
         yield
     finally:
         for stream in terminal:
-            stream.flush()
+            _flush(stream)
         sys.stdout.flush()
         sys.stderr.flush()
         os.dup2(kept[0], 1)
@@ -73,6 +85,13 @@ def guarded_stdio(log_path: Path) -> Iterator[None]:
         handler.flush()
         for fd in (*kept, log_fd):
             os.close(fd)
+
+
+def _flush(stream: TextIO) -> None:
+    try:
+        stream.flush()
+    except OSError as error:
+        logging.getLogger(__name__).debug("the terminal is gone: %s", error)
 
 
 @contextmanager
@@ -88,8 +107,11 @@ def signal_handlers(loop: asyncio.AbstractEventLoop, on_signal: Callable[[int], 
 
 
 def say(text: str) -> None:
-    """A line for the person who is back at the shell; nothing where the terminal is gone."""
+    """A line for the person who is back at the shell; nothing where the terminal is gone.
+
+    ``sys.__stderr__`` is the terminal both while stdio is guarded and afterwards.
+    """
     try:
-        print(text, file=sys.stderr, flush=True)
+        print(text, file=sys.__stderr__, flush=True)
     except OSError as error:
         logging.getLogger(__name__).debug("nobody to tell: %s", error)

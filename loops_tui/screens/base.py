@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual.binding import Binding, BindingType
 from textual.events import ScreenResume
+from textual.geometry import Size
 from textual.screen import Screen
 
 from loops_tui.feed import Fresh, ReadPlan, Unreadable
 from loops_tui.theme import Tone
 from loops_tui.widgets.safe_text import safe
-from loops_tui.widgets.spans import Line, Span, SpanPane, plain, spread
+from loops_tui.widgets.spans import Line, Span, SpanPane, spread
+from loops_tui.widgets.wrapping import wrap
 
 if TYPE_CHECKING:
     from loops_tui.app import LoopsApp
@@ -42,16 +44,32 @@ class TopLine(SpanPane):
 
 
 class Banner(SpanPane):
-    """One line for what a person must know now; gone when there is nothing."""
+    """What a person must know now, in a line or a few; gone when there is nothing."""
 
-    DEFAULT_CSS = "Banner { height: 1; display: none; background: $panel; } Banner.-on { display: block; }"
+    DEFAULT_CSS = "Banner { height: auto; max-height: 4; display: none; background: $panel; } Banner.-on { display: block; }"
 
     def __init__(self) -> None:
         super().__init__(id="banner")
+        self._said: tuple[str, Tone] | None = None
 
     def say(self, text: str | None, tone: Tone = Tone.WARN) -> None:
-        self.set_class(text is not None, "-on")
-        self.show([] if text is None else [((" ! ", tone), *plain(safe(text, 400), tone))])
+        said = None if text is None else (safe(text, 600), tone)
+        if said == self._said:
+            return
+        self._said = said
+        self.set_class(said is not None, "-on")
+        self.recompose_lines()
+        self.refresh(layout=True)
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        return max(1, len(self.compose_lines(width, 0)))
+
+    def compose_lines(self, width: int, height: int) -> list[Line]:
+        if self._said is None:
+            return []
+        text, tone = self._said
+        pieces = list(wrap(text, max(10, width - 4)))
+        return [((" ! " if place == 0 else "   ", tone), (piece, tone)) for place, piece in enumerate(pieces)]
 
 
 WIDTHS = [(0, "-narrow"), (110, "-wide"), (170, "-huge")]

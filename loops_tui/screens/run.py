@@ -239,6 +239,9 @@ class RunScreen(FedScreen):
 
     def on_virtual_table_opened(self, event: VirtualTable.Opened) -> None:
         if event.table is self.groups:
+            if self.is_compact and self._tab != "groups":
+                self._choose_tab("groups")
+                return
             self._group_id = int(event.key)
             self.app.poke()
             self.attempts.focus()

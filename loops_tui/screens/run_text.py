@@ -87,9 +87,6 @@ def header(view: RunView, found: Sequence[Finding], width: int) -> list[Line]:
     left: list[Span] = [(" ", Tone.PLAIN), *run_state(run.state)]
     if run.phase and not run.state.final:
         left.append((f"  {safe(run.phase, 40)}", Tone.PLAIN))
-    asked = _asked(view.command)
-    if asked is not None:
-        left.append((f"  {asked}", Tone.ACCENT))
     right: list[Span] = [("step ", Tone.DIM), (progress(run), Tone.STRONG)]
     if run.policy_version is not None:
         right.extend((("   policy ", Tone.DIM), (f"v{run.policy_version}", Tone.PLAIN)))
@@ -98,6 +95,9 @@ def header(view: RunView, found: Sequence[Finding], width: int) -> list[Line]:
         right.append((f"   {elapsed(seconds)} ", Tone.PLAIN))
     lines = [spread(tuple(left), tuple(right), width)]
     lines.append(_progress_line(view, width))
+    asked = asked_words(view.command)
+    if asked is not None and not run.state.final:
+        found = [Finding(Tone.ACCENT, asked), *found]
     for place, finding in enumerate(found[:2]):
         more = f"  (+{len(found) - 2} more)" if place == 1 and len(found) > 2 else ""
         lines.append(clip(((" ! ", finding.tone), (safe(finding.text, 400) + more, finding.tone)), width))
@@ -122,7 +122,7 @@ def _progress_line(view: RunView, width: int) -> Line:
     return clip(((" ", Tone.PLAIN), *bar, (tally, Tone.PLAIN), *legend), width)
 
 
-def _asked(command: CommandRow | None) -> str | None:
+def asked_words(command: CommandRow | None) -> str | None:
     """A command that is still under way, or was turned down."""
     if command is None or command.state is CommandState.DONE:
         return None

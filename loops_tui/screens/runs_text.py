@@ -18,7 +18,7 @@ HOST_WORDS = {"app": "in an app", "headless": "in a shell", "detached": "detache
 
 COLUMNS = (
     Column("state", "state", 13),
-    Column("name", "run", 14, flex=2, most=34),
+    Column("name", "run", 17, flex=2, most=34),
     Column("recipe", "recipe", 6, drop=5),
     Column("model", "model", 10, flex=1, most=24, drop=6),
     Column("step", "step", 9, right=True),

@@ -68,7 +68,7 @@ class TranscriptScreen(FedScreen):
         Binding("full_stop", "match(1)", "Match", key_display=". ,", id="transcript.match_after",
                 tooltip="The next match"),
         Binding("comma", "match(-1)", "Match", show=False, id="transcript.match_before", tooltip="The match before"),
-        Binding("y", "copy", "Copy", id="transcript.copy", tooltip="Copy the turn in view, as it was written"),
+        Binding("y", "copy", "Copy", id="transcript.copy", tooltip="Copy the marked turn, as it was written"),
         Binding("Y", "copy_all", "Copy all", show=False, id="transcript.copy_all", tooltip="Copy the conversation"),
         Binding("escape", "back", "Back", id="transcript.back", tooltip="Back to the run; first ends a search"),
     ]  # fmt: skip
@@ -83,6 +83,7 @@ class TranscriptScreen(FedScreen):
         self._watch = TranscriptWatch(run_id)
         self.view: TranscriptView | None = None
         self._shown: tuple[int, int] | None = None
+        self._turn = 0  # the turn that was jumped to
 
     def compose(self) -> ComposeResult:
         yield TopLine()
@@ -139,6 +140,12 @@ class TranscriptScreen(FedScreen):
             lines = view.layout.lines if view.layout is not None else self._nothing(view)
             self.conversation.show(lines, keep=not fresh)
             self._shown = (view.want.group_id, view.want.attempt)
+            if fresh:
+                self._turn = 0
+            turn = self.turn_in_view()
+            self.conversation.point_at(
+                None if turn is None or view.layout is None else view.layout.starts[turn]
+            )
         for pane in (self.query_one(Heading), self.query_one(Facts)):
             pane.view = view
             pane.recompose_lines()
@@ -185,26 +192,25 @@ class TranscriptScreen(FedScreen):
         self.app.poke()
 
     def turn_in_view(self) -> int | None:
-        """The turn whose heading is at the top of the view or above it."""
-        if self.view is None or self.view.layout is None or self.view.transcript is None:
+        """The turn that was jumped to while any of it is in view, otherwise the topmost one in view."""
+        view = self.view
+        if view is None or view.layout is None or view.transcript is None or not view.transcript.turns:
             return None
-        top = self.conversation.scroll_offset.y
-        passed = [place for place, start in enumerate(self.view.layout.starts) if start <= top + 1]
-        return min(passed[-1] if passed else 0, len(self.view.transcript.turns) - 1)
+        starts, top = view.layout.starts, self.conversation.scroll_offset.y
+        turn = min(self._turn, len(view.transcript.turns) - 1)
+        if starts[turn] < top + self.conversation.size.height and starts[turn + 1] > top:
+            return turn
+        passed = [place for place, start in enumerate(starts) if start <= top + 1]
+        return min(passed[-1] if passed else 0, len(view.transcript.turns) - 1)
 
     def action_turn(self, by: int) -> None:
-        layout = self.view.layout if self.view is not None else None
-        if layout is None:
+        turn = self.turn_in_view()
+        if turn is None or self.view is None or self.view.layout is None or self.view.transcript is None:
             return
-        top = self.conversation.scroll_offset.y
-        starts = layout.starts
-        wanted = (
-            [start for start in starts if start > top]
-            if by > 0
-            else [start for start in starts if start < top]
-        )
-        if wanted:
-            self.conversation.scroll_to(y=wanted[0 if by > 0 else -1], animate=False)
+        self._turn = max(0, min(len(self.view.transcript.turns) - 1, turn + by))
+        start = self.view.layout.starts[self._turn]
+        self.conversation.point_at(start)
+        self.conversation.scroll_to(y=start, animate=False)
 
     def action_search(self) -> None:
         self.query_one(FilterLine).open()
@@ -235,7 +241,7 @@ class TranscriptScreen(FedScreen):
 
     def action_copy(self) -> None:
         turn = self.turn_in_view()
-        if turn is not None and self.view is not None and self.view.transcript is not None and turn >= 0:
+        if turn is not None and self.view is not None and self.view.transcript is not None:
             self._copy(turn_source(self.view.transcript.turns[turn]), f"Turn {turn + 1}")
 
     def action_copy_all(self) -> None:

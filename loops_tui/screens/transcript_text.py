@@ -106,7 +106,7 @@ def _heading(turn: Mapping[str, Any], place: int, reply: int, width: int) -> Lin
         return _rule(title, width, tone)
     facts = [f"reply {reply}"]
     if sampled.get("policy_version") is not None:
-        facts.append(f"policy v{sampled['policy_version']}")
+        facts.append(f"policy v{safe(str(sampled['policy_version']), 20)}")
     facts.append(f"{count(len(_items(sampled, 'tokens')))} tokens")
     logprobs = _numbers(sampled)
     if logprobs:
@@ -204,7 +204,11 @@ def _arguments(arguments: object) -> Iterator[tuple[str, str]]:
 def _tokens(sampled: Mapping[str, Any]) -> Iterator[tuple[int, str, float | None]]:
     ids, texts, logprobs = (_items(sampled, name) for name in ("tokens", "texts", "logprobs"))
     for place, token in enumerate(ids):
-        text = texts[place] if place < len(texts) and isinstance(texts[place], str) else f"<{token}>"
+        text = (
+            texts[place]
+            if place < len(texts) and isinstance(texts[place], str)
+            else f"<{safe(str(token), 12)}>"
+        )
         value = logprobs[place] if place < len(logprobs) else None
         yield token, text, float(value) if isinstance(value, int | float) else None
 
@@ -236,7 +240,7 @@ def _indented(lines: Iterator[Line]) -> Iterator[Line]:
 
 def _token_table(sampled: Mapping[str, Any], width: int) -> Iterator[Line]:
     version = sampled.get("policy_version")
-    shown = "" if version is None else f"v{version}"
+    shown = "" if version is None else f"v{safe(str(version), 20)}"
     room = max(8, min(32, width - 44))
     yield ((f"{INDENT}{'#':>5}  {'token':<{room}}  {'id':>6}  {'logprob':>8}  {'p':>5}  policy", Tone.DIM),)
     for place, (token, text, logprob) in enumerate(_tokens(sampled)):
@@ -247,7 +251,7 @@ def _token_table(sampled: Mapping[str, Any], width: int) -> Iterator[Line]:
         yield (
             (f"{INDENT}{place:>5}  ", Tone.DIM),
             (quoted, _token_tone(logprob)),
-            (f"{gap}  {token!s:>6}", Tone.DIM),
+            (f"{gap}  {safe(str(token), 12):>6}", Tone.DIM),
             (f"  {value:>8}  {chance:>5}", Tone.PLAIN),
             (f"  {shown}", Tone.DIM),
         )

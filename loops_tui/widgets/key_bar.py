@@ -76,9 +76,9 @@ class KeyBar(SpanPane):
             if used + cells + reserve > width:
                 continue
             self._spots.append((used, used + cells, item.binding.key))
-            spans.extend((*entry, ("  ", Tone.PLAIN)))
+            spans.extend((("  " if spans else " ", Tone.PLAIN), *entry))
             used += cells + 2
-        return [((" ", Tone.PLAIN), *spans)]
+        return [tuple(spans)]
 
     def _entry(self, active: ActiveBinding) -> Line:
         name = active.binding.key_display or key_name(active.binding.key)

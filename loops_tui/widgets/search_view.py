@@ -31,6 +31,15 @@ class SearchView(SpanView):
         self.needle = ""
         self.matches: list[int] = []  # lines that match
         self._here = 0
+        self._pointed: int | None = None
+
+    def point_at(self, line: int | None) -> None:
+        """Mark a line (the turn in hand)."""
+        if line != self._pointed:
+            before, self._pointed = self._pointed, line
+            for place in (before, line):
+                if place is not None:
+                    self.refresh_line(place)
 
     def show(self, lines: Sequence[Line], *, keep: bool = True) -> None:
         super().show(lines, keep=keep)
@@ -73,6 +82,9 @@ class SearchView(SpanView):
             self.scroll_to(y=max(0, line - height // 3), animate=False)
 
     def decorate(self, index: int, line: Line) -> Line:
+        if index == self._pointed and line:
+            # The heading begins with a rule: its first two cells carry the mark.
+            line = (("▌─", Tone.ACCENT), (line[0][0][2:], line[0][1]), *line[1:])
         if not self.needle or not line:
             return line
         here = bool(self.matches) and self.matches[self._here] == index

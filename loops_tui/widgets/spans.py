@@ -18,6 +18,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from loops_tui.theme import Palette, Tone
+from loops_tui.widgets.safe_text import safe
 
 if TYPE_CHECKING:
     from textual.binding import BindingType
@@ -83,8 +84,10 @@ def strip_of(line: Line, width: int, palette: Palette, base: Style, over: Style 
     line = clip(line, width)
     segments = []
     used = 0
-    for text, tone in line:
+    for written, tone in line:
         style = base + palette[tone]
+        # A defect elsewhere must not become a hole here.
+        text = written if written.isprintable() else safe(written, len(written) + 1)
         segments.append(Segment(text, style + over if over is not None else style))
         used += cell_len(text)
     if used < width:
@@ -155,6 +158,7 @@ class SpanView(ScrollView, can_focus=True):
         self._lines: Sequence[Line] = ()
         self.follow = False  # stay at the end while it grows
         self._at_end = True
+        self._settled: tuple[int, int] | None = None  # (height, lines) for which the end was last looked for
 
     @property
     def lines(self) -> Sequence[Line]:
@@ -163,10 +167,9 @@ class SpanView(ScrollView, can_focus=True):
     def show(self, lines: Sequence[Line], *, keep: bool = True) -> None:
         """Show these lines. ``keep`` leaves the view where it is, unless it follows the end."""
         old, self._lines = self._lines, lines
-        at_end = self._at_end
         self.virtual_size = Size(self.scrollable_content_region.width, len(lines))
-        if self.follow and at_end:
-            self.scroll_end(animate=False, immediate=True)
+        if self.follow and self._at_end:
+            self._to_end()
         elif not keep:
             self.scroll_home(animate=False, immediate=True)
         top = self.scroll_offset.y
@@ -179,11 +182,23 @@ class SpanView(ScrollView, can_focus=True):
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
-        self._at_end = new_value >= self.max_scroll_y
+        if new_value >= self.max_scroll_y:
+            self._at_end = True
+        elif self._settled == (self.size.height, len(self._lines)):
+            self._at_end = False  # a person scrolled: neither the size nor the text has changed
 
     def on_resize(self) -> None:
         if self.follow and self._at_end:
-            self.scroll_end(animate=False, immediate=True)
+            self._to_end()
+
+    def _to_end(self) -> None:
+        """Go to the end once the layout knows where that is."""
+        self._settled = None
+        self.call_after_refresh(self._settle)
+
+    def _settle(self) -> None:
+        self.scroll_to(y=self.max_scroll_y, animate=False, immediate=True)
+        self._settled = (self.size.height, len(self._lines))
 
     def decorate(self, index: int, line: Line) -> Line:
         """The line as shown (a search marks its matches here)."""

@@ -269,6 +269,9 @@ class VirtualTable[ItemT](ScrollView, can_focus=True):
         self._repaint_changed()
         self.post_message(self.Moved(self, key, by_hand))
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return bool(self._items) if action == "open" else True
+
     def action_move(self, by: int) -> None:
         place = self._place()
         self._go(0 if place is None else place + by)

@@ -1,0 +1,216 @@
+"""The live run: figures, tables, tabs, updates that arrive while it is looked at."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from engine.store.rows import AttemptState, CommandState, GroupRow, GroupState, RunState, StepRow
+from engine.store.store import Store
+from loops_tui.screens.run import RunScreen
+from loops_tui.screens.runs import RunsScreen
+from loops_tui.screens.transcript import TranscriptScreen
+from loops_tui.widgets.confirm import Ask
+from tests.app.conftest import LIVE, SIZES, make_app, open_run, screen_text, until, until_shown
+
+WIDE, NARROW = (120, 40), (80, 24)
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_where_it_stands_at_a_glance(project: Path, size: tuple[int, int]) -> None:
+    app = make_app(project)
+    async with app.run_test(size=size) as pilot:
+        await open_run(pilot, app)
+        await until_shown(
+            pilot, app, "● running", "sampling", "14/40", "28/64", "done 28", "grading 2", "queued 4"
+        )
+        await until_shown(
+            pilot, app, "Reward by step", "first 0.15", "Step 14", "KL sampler/trainer k3", "1 of 9"
+        )
+        await until_shown(pilot, app, "rollout 68%", "published policy v15", "tokens sampled")
+
+
+async def test_wide_shows_everything_at_once(project: Path) -> None:
+    app = make_app(project)
+    async with app.run_test(size=WIDE) as pilot:
+        await open_run(pilot, app)
+        await until_shown(
+            pilot, app, "Groups", "all alike", "Attempts of group 124 (newest)", "Reward by step", "Log"
+        )
+        assert "[Overview]" not in screen_text(app)
+
+
+async def test_narrow_shows_it_in_tabs(project: Path) -> None:
+    app = make_app(project)
+    async with app.run_test(size=NARROW) as pilot:
+        await open_run(pilot, app)
+        await until_shown(pilot, app, "[Overview]", "Reward by step")
+        await pilot.press("right_square_bracket")
+        await until_shown(pilot, app, "[Groups]", "Attempts of group 124")
+        assert "Reward by step" not in screen_text(app)
+        await pilot.press("right_square_bracket")
+        await until_shown(pilot, app, "[Log]", "local server ready")
+        await pilot.press("right_square_bracket")
+        await until_shown(pilot, app, "[Overview]")
+        await pilot.press("left_square_bracket")
+        await until_shown(pilot, app, "[Log]")
+
+
+async def test_resizing_loses_nothing(project: Path) -> None:
+    app = make_app(project)
+    async with app.run_test(size=(200, 60)) as pilot:
+        await open_run(pilot, app)
+        await until_shown(pilot, app, "Attempts of group 124", "Reward by step")
+        await pilot.press("down", "down")
+        await until_shown(pilot, app, "Attempts of group 122")
+        await pilot.resize_terminal(80, 24)
+        await until_shown(pilot, app, "[Overview]")
+        await pilot.resize_terminal(200, 60)
+        await until_shown(
+            pilot, app, "Attempts of group 122", "Reward by step", "Step 14", "published policy v15"
+        )
+
+
+async def test_choosing_a_group_shows_its_attempts_and_f_follows_again(project: Path) -> None:
+    app = make_app(project)
+    async with app.run_test(size=WIDE) as pilot:
+        await open_run(pilot, app)
+        await until_shown(pilot, app, "Attempts of group 124 (newest)")
+        await pilot.press("down", "down", "down", "down")
+        await until_shown(pilot, app, "Attempts of group 120", "◆ grading")
+        await pilot.press("f")
+        await until_shown(pilot, app, "Attempts of group 124 (newest)")
+
+
+async def test_updates_arrive_from_the_store(project: Path, store: Store) -> None:
+    app = make_app(project)
+    recorder = store.recorder(LIVE, host_id="host-1", files=False)
+    async with app.run_test(size=WIDE) as pilot:
+        await open_run(pilot, app)
+        await until_shown(pilot, app, "first 0.15", "Attempts of group 124 (newest)")
+        recorder.step(StepRow(LIVE, 15, "done", 1.0, 2.0, 16, {"reward/mean": 0.93}))
+        recorder.run(step=15, policy_version=16, phase="training")
+        recorder.log("warning", "trainer", "a line that was not there before")
+        recorder.group(GroupRow(LIVE, 125, GroupState.RUNNING, "new-task", 5, step=16))
+        await until_shown(
+            pilot, app, "15/40", "v16", "training", "last 0.93", "a line that was not there before"
+        )
+        await until_shown(pilot, app, "new-task", "Attempts of group 125 (newest)")
+        attempts = store.reader().attempts(LIVE, 124)
+        recorder.attempt(replace(attempts[0], group_id=125, attempt=0, state=AttemptState.GRADING))
+        await until_shown(pilot, app, "◆ grading")
+
+
+async def test_the_end_of_a_run_is_seen_and_said(project: Path, store: Store) -> None:
+    app = make_app(project)
+    async with app.run_test(size=NARROW) as pilot:
+        await open_run(pilot, app)
+        store.end_run(LIVE, "host-1", RunState.FAILED, "the local Loops server ended unexpectedly")
+        await until_shown(pilot, app, "× failed", "the local Loops server ended unexpectedly")
+        for key in ("s", "A", "P", "space"):
+            await pilot.press(key)
+        assert isinstance(app.screen, RunScreen)
+
+
+async def test_holding_the_view_still(project: Path, store: Store) -> None:
+    app = make_app(project)
+    recorder = store.recorder(LIVE, host_id="host-1", files=False)
+    async with app.run_test(size=NARROW) as pilot:
+        await open_run(pilot, app)
+        await pilot.press("space")
+        await until_shown(pilot, app, "held still")
+        recorder.run(step=22)
+        recorder.flush_blocking()
+        turns = app.feed.turns
+        await until(pilot, lambda: app.feed.turns > turns + 2, "the feed goes round")
+        assert "22/40" not in screen_text(app)
+        await pilot.press("space")
+        await until_shown(pilot, app, "22/40")
+        assert "held still" not in screen_text(app)
+
+
+@pytest.mark.parametrize(
+    ("key", "verb", "kind"), [("s", "Stop", "stop"), ("A", "Abort", "abort"), ("P", "Pause", "pause")]
+)
+async def test_asking_the_run_for_something(
+    project: Path, store: Store, key: str, verb: str, kind: str
+) -> None:
+    app = make_app(project)
+    reader = store.reader()
+    async with app.run_test(size=NARROW) as pilot:
+        await open_run(pilot, app)
+        await pilot.press(key)
+        await until_shown(pilot, app, f"{verb} this run?")
+        await pilot.press("y")
+        await until(
+            pilot, lambda: [row.kind for row in reader.commands(LIVE)] == [kind], "a command is written"
+        )
+        await until_shown(pilot, app, "asked")
+        command = store.take_commands(LIVE)[0]
+        await until_shown(pilot, app, "under way")
+        store.answer(command.command_id, CommandState.REFUSED, "not in this phase")
+        await until_shown(pilot, app, "refused: not in this phase")
+
+
+async def test_a_paused_run_is_offered_to_go_on(project: Path, store: Store) -> None:
+    app = make_app(project)
+    store.recorder(LIVE, host_id="host-1", files=False).run(state=RunState.PAUSED)
+    async with app.run_test(size=NARROW) as pilot:
+        await open_run(pilot, app)
+        await until_shown(pilot, app, "‖ paused")
+        await pilot.press("P")
+        await until_shown(pilot, app, "Resume this run?")
+        await pilot.press("escape")
+        await until(pilot, lambda: not isinstance(app.screen, Ask), "the dialog closes")
+
+
+async def test_plots_can_be_switched(project: Path) -> None:
+    app = make_app(project)
+    async with app.run_test(size=WIDE) as pilot:
+        await open_run(pilot, app)
+        for title in (
+            "Spread in a group",
+            "Groups all alike",
+            "KL sampler/trainer",
+            "Tokens sampled per second",
+        ):
+            await pilot.press("v")
+            await until_shown(pilot, app, f"{title}")
+        for _ in range(10):
+            await pilot.press("v")
+            if "Reward by step" in screen_text(app):
+                break
+        await until_shown(pilot, app, "Reward by step")
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_from_a_group_to_a_transcript_and_back(project: Path, size: tuple[int, int]) -> None:
+    app = make_app(project)
+    async with app.run_test(size=size) as pilot:
+        await open_run(pilot, app)
+        if size == NARROW:
+            await pilot.press("enter")
+            await until_shown(pilot, app, "[Groups]")
+        await pilot.press("down")
+        await until_shown(pilot, app, "Attempts of group 123")
+        await pilot.press("enter", "down")
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(app.screen, TranscriptScreen), "the transcript opens")
+        await until_shown(pilot, app, "group 123", "#1", "Sort names.txt", "attempt 2 of 8")
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(app.screen, RunScreen), "back to the run")
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(app.screen, RunsScreen), "back to the runs")
+
+
+async def test_a_run_without_anything_yet(project: Path, store: Store) -> None:
+    from tools.sample_store import run_row
+
+    store.create_run(run_row("20261129-150000-new1", "brand_new", RunState.CREATED, project))
+    app = make_app(project)
+    async with app.run_test(size=WIDE) as pilot:
+        await until_shown(pilot, app, "brand_new")
+        await pilot.press("enter")
+        await until_shown(pilot, app, "○ created", "the run is starting", "No groups yet", "No attempts yet")

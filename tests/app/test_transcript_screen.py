@@ -1,0 +1,188 @@
+"""A conversation: turns, calls, tokens, searching, copying, attempts beside it, growth while it is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+
+from engine.store.rows import TranscriptRow
+from engine.store.store import Store
+from loops_tui.app import LoopsApp
+from loops_tui.screens.transcript import TranscriptScreen
+from loops_tui.widgets.filter_line import FilterLine
+from tests.app.conftest import LIVE, SIZES, make_app, screen_text, until, until_shown, until_told
+
+GROUP, ATTEMPT = 123, 1
+TASK = "Sort names.txt"
+
+
+async def open_transcript(
+    pilot: Pilot[int], app: LoopsApp, group: int = GROUP, attempt: int = ATTEMPT
+) -> None:
+    await until_shown(pilot, app, "7 runs")
+    app.push_screen(TranscriptScreen(LIVE, "tool_agent", group, attempt))
+    await until_shown(pilot, app, f"group {group}", "attempt")
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_turn_by_turn(project: Path, size: tuple[int, int]) -> None:
+    app = make_app(project)
+    async with app.run_test(size=size) as pilot:
+        await open_transcript(pilot, app)
+        await until_shown(
+            pilot, app, "1 system", "2 user", TASK, "3 policy", "policy v15", "→ shell", "command: grep"
+        )
+        await until_shown(
+            pilot, app, "4 result of shell", "17", "reward 1.00", "ended: solved", "┊ I should look"
+        )
+        await pilot.press("end")
+        await until_shown(pilot, app, "── ended", "because solved")
+        if size[0] >= 120:
+            assert "tokens of prompts" in screen_text(app)
+
+
+async def test_tokens_shaded_and_one_a_line(project: Path) -> None:
+    app = make_app(project)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await open_transcript(pilot, app)
+        await until_shown(pilot, app, TASK)
+        await pilot.press("t")
+        await until_shown(pilot, app, "tokens, shaded by logprob", "less likely", "unlikely (below")
+        await pilot.press("t")
+        await until_shown(pilot, app, "tokens, one a line", "logprob", "v15", "<too")
+        await pilot.press("t")
+        await until_shown(pilot, app, "→ shell")
+
+
+async def test_next_and_previous_attempt_stop_at_the_ends(project: Path) -> None:
+    app = make_app(project)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await open_transcript(pilot, app)
+        await pilot.press("p")
+        await until_shown(pilot, app, "attempt 1 of 8", "#0")
+        await pilot.press("p")
+        await pilot.press("n", "n")
+        await until_shown(pilot, app, "attempt 3 of 8", "#2")
+
+
+async def test_an_attempt_without_words_says_so(project: Path) -> None:
+    app = make_app(project)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await open_transcript(pilot, app, 124, 7)
+        await until_shown(pilot, app, "Nothing said yet: the attempt is queued")
+        app.pop_screen()
+        await open_transcript(pilot, app, 123, 7)
+        await until_shown(pilot, app, "No transcript of this attempt was kept", "did not answer within 30 s")
+        for key in ("y", "Y", "t", "right_curly_bracket", "slash", "full_stop"):
+            await pilot.press(key)
+        assert isinstance(app.screen, TranscriptScreen)
+
+
+async def test_searching(project: Path) -> None:
+    app = make_app(project)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await open_transcript(pilot, app)
+        await until_shown(pilot, app, TASK)
+        await pilot.press("slash", *"ERROR")
+        await until_shown(pilot, app, "match 1 of")
+        await pilot.press("enter")
+        screen = app.screen
+        assert isinstance(screen, TranscriptScreen)
+        count = len(screen.conversation.matches)
+        assert count >= 2
+        await pilot.press("full_stop")
+        await until_shown(pilot, app, f"match 2 of {count}")
+        await pilot.press("comma", "comma")
+        await until_shown(pilot, app, f"match {count} of {count}")
+        await pilot.press("escape")
+        await until(pilot, lambda: "match" not in screen_text(app), "the search ends")
+        assert isinstance(app.screen, TranscriptScreen)
+        await pilot.press("slash", *"zebra")
+        await until_shown(pilot, app, "not found")
+        await pilot.press("escape")
+        assert not isinstance(app.focused, FilterLine)
+
+
+async def test_moving_from_turn_to_turn(project: Path) -> None:
+    app = make_app(project)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await open_transcript(pilot, app)
+        await until_shown(pilot, app, TASK)
+        screen = app.screen
+        assert isinstance(screen, TranscriptScreen)
+        assert screen.turn_in_view() == 0
+        await pilot.press("right_curly_bracket", "right_curly_bracket")
+        await until(pilot, lambda: screen.turn_in_view() == 2, "the third turn is on top")
+        await pilot.press("left_curly_bracket")
+        await until(pilot, lambda: screen.turn_in_view() == 1, "the second turn is on top")
+
+
+async def test_copying_says_what_became_of_it(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TMUX", raising=False)
+    app = make_app(project)
+    copied: list[str] = []
+    monkeypatch.setattr(app, "copy_to_clipboard", copied.append)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await open_transcript(pilot, app)
+        await until_shown(pilot, app, TASK)
+        await pilot.press("right_curly_bracket", "y")
+        await until_told(pilot, app, "were sent to the terminal")
+        assert copied == ["Sort names.txt alphabetically in place, without duplicates."]
+        await pilot.press("Y")
+        await until(pilot, lambda: len(copied) == 2, "all of it is copied")
+        assert "[assistant]" in copied[1]
+
+
+async def test_a_text_too_large_for_a_terminal_goes_to_a_file(
+    project: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TMUX", raising=False)
+    recorder = store.recorder(LIVE, host_id="host-1", files=False)
+    recorder.transcript(
+        TranscriptRow(LIVE, GROUP, ATTEMPT, "t", 1.0, "x", [{"role": "user", "content": "z" * 200_000}])
+    )
+    recorder.flush_blocking()
+    app = make_app(project)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await open_transcript(pilot, app)
+        await until_shown(pilot, app, "zzz")
+        await pilot.press("end")
+        await until_shown(pilot, app, "196,000 more characters in this line")
+        await pilot.press("y")
+        await until_told(pilot, app, "copied.txt")
+        assert (project / ".loops" / "copied.txt").read_text() == "z" * 200_000
+
+
+async def test_a_conversation_grows_while_it_is_read(project: Path, store: Store) -> None:
+    recorder = store.recorder(LIVE, host_id="host-1", files=False)
+    turns = [{"role": "user", "content": "the first words"}]
+    recorder.transcript(TranscriptRow(LIVE, 124, 0, "t", None, None, turns))
+    app = make_app(project)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await open_transcript(pilot, app, 124, 0)
+        await until_shown(pilot, app, "the first words", "under way: sampling")
+        attempt = store.reader().attempts(LIVE, 124)[0]
+        attempt.turns = 2
+        recorder.attempt(attempt)
+        turns = [*turns, {"role": "assistant", "content": "and then some more"}]
+        recorder.transcript(TranscriptRow(LIVE, 124, 0, "t", None, None, turns))
+        await until_shown(pilot, app, "and then some more")
+
+
+async def test_a_long_conversation_is_laid_out_in_no_time(project: Path, store: Store) -> None:
+    recorder = store.recorder(LIVE, host_id="host-1", files=False)
+    turns = [{"role": "user", "content": "words and more words " * 5000 + "\n" + "x" * 3_000_000}]
+    turns += [{"role": "tool", "content": "\n".join(f"line {n}" for n in range(60_000))}]
+    recorder.transcript(TranscriptRow(LIVE, GROUP, ATTEMPT, "t", 1.0, "x", turns))
+    recorder.flush_blocking()
+    app = make_app(project)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await open_transcript(pilot, app)
+        await until_shown(pilot, app, "words and more words")
+        screen = app.screen
+        assert isinstance(screen, TranscriptScreen)
+        assert 20_000 < len(screen.conversation.lines) < 30_000
+        await pilot.press("end")
+        await until_shown(pilot, app, "── ended")

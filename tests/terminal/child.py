@@ -1,0 +1,78 @@
+"""The app on a filled store, as a process of its own: ``python -m tests.terminal.child DIR [live|idle|noisy|broken]``.
+
+``live`` pretends that a run lives in this process, one that ends a moment after it was asked to.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from loops_tui.app import LoopsApp, run_app
+from loops_tui.link import open_store
+
+
+class PretendedHosting:
+    """One run that ends when it is told to, and says so in a file."""
+
+    can_hand_over = False
+
+    def __init__(self, notes: Path) -> None:
+        self._notes = notes
+        self._ended = threading.Event()
+
+    def start(self, config: Path, overrides: Sequence[str]) -> str:
+        return "pretended-run"
+
+    def live(self) -> Sequence[str]:
+        return () if self._ended.is_set() else ("pretended-run",)
+
+    def stop(self) -> None:
+        self._note("stop")
+        self._ended.set()
+
+    def abort(self) -> None:
+        self._note("abort")
+        self._ended.set()
+
+    def wait(self, seconds: float) -> bool:
+        return self._ended.wait(seconds)
+
+    def close(self) -> None:
+        self._note("close")
+
+    def _note(self, word: str) -> None:
+        with self._notes.open("a", encoding="utf-8") as file:
+            file.write(word + "\n")
+
+
+class BrokenApp(LoopsApp):
+    """An app with a defect, and a secret in reach of a careless traceback."""
+
+    def on_ready(self) -> None:
+        self.set_timer(2.0, self._defect)
+
+    def _defect(self) -> None:
+        api_key = "sk-secret-in-a-" + "local"
+        _ = 1 / (len(api_key) - len(api_key))
+
+
+def main() -> int:
+    project_dir = Path(sys.argv[1])
+    mode = sys.argv[2] if len(sys.argv) > 2 else "idle"
+    kind = BrokenApp if mode == "broken" else LoopsApp
+    app = kind(project_dir, lambda: open_store(project_dir), lambda: PretendedHosting(project_dir / "notes"))
+    if mode == "live":
+        _ = app.hosting  # made now, as if a run had been started from here
+    if mode == "noisy":
+        # What libraries do behind a screen's back.
+        threading.Timer(1.0, lambda: os.write(2, b"NOISE-ON-FD-2\n")).start()
+        threading.Timer(1.0, lambda: os.write(1, b"NOISE-ON-FD-1\n")).start()
+    return run_app(app)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
