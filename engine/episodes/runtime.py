@@ -91,14 +91,14 @@ class LeasedSandbox(Protocol):
     def sandbox(self) -> Sandbox: ...
 
 
-class SandboxSource(Protocol):
+class SandboxSource[LeaseT: LeasedSandbox](Protocol):
     """Where an attempt's sandboxes come from (``engine.sandboxes.leases``): one for each try."""
 
-    async def acquire(self) -> LeasedSandbox:
+    async def acquire(self) -> LeaseT:
         """A fresh sandbox; its lease is written down before the provider is asked."""
         ...
 
-    async def release(self, leased: LeasedSandbox) -> None:
+    async def release(self, leased: LeaseT) -> None:
         """End it, confirmed; shielded from cancellation. Never raises: what fails stays on the lease list."""
         ...
 
@@ -118,7 +118,7 @@ class AttemptPlan:
     deadlines: Deadlines
     max_retries: int
     model: Callable[[ConversationTrace, int, Callable[[bool], None]], Model]
-    sandboxes: SandboxSource | None = None
+    sandboxes: SandboxSource[Any] | None = None
 
 
 class _Infrastructure(Exception):

@@ -188,37 +188,20 @@ class LoopsSession:
             SampleFailed: this call failed.
             LoopsUnavailable: no later call can succeed.
         """
-        from baseten.loops import ModelInput, SamplingParams
+        from baseten.loops import ModelInput
 
-        chosen = self._sampling_settings
         client, version = self._sampling, self.version
-        params = SamplingParams(
-            max_tokens=max_tokens,
-            seed=seed,
-            stop=chosen.stop,
-            temperature=chosen.temperature,
-            top_p=chosen.top_p,
-            top_k=chosen.top_k,
-        )
         try:
             response = await client.sample_async(
                 ModelInput.from_ints(list(prompt)),
                 num_samples=1,
-                sampling_params=params,
+                sampling_params=sampling_params(self._sampling_settings, max_tokens, seed),
                 affinity_key=affinity_key,
             )
         except Exception as error:
             raise sample_failure(error, self._url) from error
-        sequence = response.sequences[0]
-        logprobs = sequence.logprobs
-        if logprobs is None or len(logprobs) != len(sequence.tokens):
-            raise LoopsUnavailable(
-                "the sampler returned "
-                + ("no logprobs" if logprobs is None else f"{len(logprobs)} logprobs")
-                + f" for {len(sequence.tokens)} tokens: nothing exact could be trained on them"
-            )
         # The version is the engine's own count of published steps: the client is pinned to what was published last.
-        return Completion(list(sequence.tokens), list(logprobs), str(sequence.stop_reason), version)
+        return exact_completion(response.sequences[0], version)
 
     async def train(
         self,
@@ -283,6 +266,36 @@ class LoopsSession:
                 await asyncio.wait_for(closing, CLOSE_SECONDS)
             except Exception as error:  # noqa: BLE001 - logged; the process or its loop is about to end anyway
                 log.warning("closing the %s failed: %s", what, error)
+
+
+def sampling_params(settings: SamplingSettings, max_tokens: int, seed: int | None) -> Any:
+    """The SDK's SamplingParams."""
+    from baseten.loops import SamplingParams
+
+    return SamplingParams(
+        max_tokens=max_tokens,
+        seed=seed,
+        stop=settings.stop,
+        temperature=settings.temperature,
+        top_p=settings.top_p,
+        top_k=settings.top_k,
+    )
+
+
+def exact_completion(sequence: Any, version: int | None) -> Completion:
+    """A sampled sequence of the SDK, refused unless every token has its logprob.
+
+    Raises:
+        LoopsUnavailable: nothing exact could be trained on such a sampler's replies.
+    """
+    logprobs = sequence.logprobs
+    if logprobs is None or len(logprobs) != len(sequence.tokens):
+        raise LoopsUnavailable(
+            "the sampler returned "
+            + ("no logprobs" if logprobs is None else f"{len(logprobs)} logprobs")
+            + f" for {len(sequence.tokens)} tokens: nothing exact could be trained on them"
+        )
+    return Completion(list(sequence.tokens), list(logprobs), str(sequence.stop_reason), version)
 
 
 def _wire_datum(datum: TrainingDatum) -> Any:

@@ -14,6 +14,7 @@ from engine.store.rows import RunState
 if TYPE_CHECKING:
     from engine.recipes.control import RunControl
     from engine.store.recorder import RunRecorder
+    from engine.store.store import Store
 
 
 class RunFailed(Exception):
@@ -43,6 +44,8 @@ class RunHandle:
     recorder: RunRecorder
     control: RunControl
     endpoint: LoopsEndpoint
+    store: Store | None = None  # for the lease journal; a run with sandboxes needs it
+    host_id: str | None = None
 
     def log(self, level: str, source: str, text: str) -> None:
         """One line into the store's log and run.log; ``level`` is debug, info, warning or error."""

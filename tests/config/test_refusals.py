@@ -72,7 +72,7 @@ def test_a_wrong_key_is_explained(
     assert told.startswith(str(path))
 
 
-@pytest.mark.parametrize("table", ["budget", "prices", "eval", "providers.blaxel", "runtime.config.sandbox"])
+@pytest.mark.parametrize("table", ["budget", "prices", "eval", "providers.blaxel"])
 def test_a_table_of_a_later_version_is_named(write: Write, problems: Problems, table: str) -> None:
     [sentence] = problems(write(more=f"[{table}]\nx = 1\n"))
     assert "not available in this version" in sentence

@@ -7,24 +7,26 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from engine.episodes.contract import Task
-from engine.episodes.runtime import AttemptPlan, AttemptResult, Deadlines, run_attempt
+from engine.episodes.runtime import Deadlines
 from engine.loops.catalogue import deactivate
 from engine.loops.errors import LoopsError, LoopsUnavailable
 from engine.loops.session import LoopsSession, SamplingSettings, SessionSettings
 from engine.loops.watch import until_gone
-from engine.policy.conversation import ConversationTrace, Model, ReplyLimits
 from engine.policy.rendering import PolicyRenderer, RenderingError, load_renderer
 from engine.recipes.contract import Outcome, RunFailed, RunHandle
 from engine.recipes.rl.batch import loss_config, pack
 from engine.recipes.rl.collect import Collected, Collector, CollectSettings
 from engine.recipes.rl.groups import Group
 from engine.recipes.rl.metrics import reward_metrics, step_metrics
-from engine.recipes.rl.order import TaskOrder, sampling_seed
+from engine.recipes.rl.order import TaskOrder
 from engine.recipes.rl.report import Reporter
+from engine.recipes.rl.rollout import Rollout
+from engine.sandboxes.errors import SandboxError
+from engine.sandboxes.for_run import RunSandboxes
+from engine.sandboxes.settings import SandboxSettings
 from engine.store.rows import RunState
 
 if TYPE_CHECKING:
@@ -80,6 +82,7 @@ class _Run:
         self.project, self.handle, self.settings = project, handle, project.config
         self.reporter = Reporter(handle, self.settings.output.trace)
         self.session: LoopsSession | None = None
+        self.sandboxes: RunSandboxes | None = None
         self.step = 0
         self.reward_first: float | None = None
         self.reward_last: float | None = None
@@ -89,13 +92,24 @@ class _Run:
         handle, training = self.handle, self.settings.training
         episode = self.project.episode()
         tasks: list[Task[Any]] = [Task(task.value, task.id, task.index) for task in self.project.tasks()]
+        self.sandboxes = await self._open_sandboxes()
         handle.recorder.run(state=RunState.STARTING, phase="provisioning Loops")
         session, renderer = await self._connect()
         self.reporter.phase("publishing")
         await session.publish(0)
         handle.recorder.run(state=RunState.RUNNING, policy_version=0)
 
-        attempt = _Attempts(self, session, renderer, episode.cls, episode.options)
+        attempts = Rollout(
+            handle=handle,
+            settings=self.settings,
+            reporter=self.reporter,
+            sampler=session,
+            renderer=renderer,
+            episode=episode.cls,
+            options=episode.options,
+            deadlines=self.deadlines,
+            sandboxes=self.sandboxes,
+        )
         collector = Collector(
             tasks=tasks,
             order=TaskOrder(len(tasks), training.seed, training.shuffle_tasks),
@@ -107,7 +121,7 @@ class _Run:
                 self.settings.max_concurrent_rollouts,
             ),
             control=handle.control,
-            attempt=attempt.run,
+            attempt=attempts.attempt,
             started=self.reporter.group_started,
             ended=self.reporter.group_judged,
         )
@@ -134,6 +148,48 @@ class _Run:
             row.state, row.ended_at, row.policy_version = "done", time.time(), session.version
             self.reporter.step_changed(row)
         return self.outcome(RunState.DONE)
+
+    async def _open_sandboxes(self) -> RunSandboxes | None:
+        """Get ready to lease, before Loops is provisioned: a provider that refuses must not leave a trainer billing.
+
+        Raises:
+            RunFailed: no sandbox can be created here.
+        """
+        runtime, handle = self.settings.runtime.config, self.handle
+        if runtime.sandbox is None:
+            return None
+        if handle.store is None:
+            raise RunFailed("this run's config has a sandbox, but its host keeps no lease journal")
+        deadlines = self.deadlines
+        try:
+            sandboxes = await RunSandboxes.open(
+                handle.store,
+                self.project.working_dir,
+                SandboxSettings.from_table(runtime.sandbox.model_dump()),
+                attempt_seconds=deadlines.provision + deadlines.setup + deadlines.agent + deadlines.grading,
+                run_id=handle.run_id,
+                host_id=handle.host_id,
+            )
+        except SandboxError as error:
+            raise RunFailed(f"no sandboxes can be created: {error}") from error
+        handle.log(
+            "info",
+            "sandbox",
+            f"Sandboxes: {sandboxes.report.provider}, isolation {sandboxes.report.isolation}",
+        )
+        for warning in sandboxes.report.warnings:
+            handle.log("warning", "sandbox", warning)
+        return sandboxes
+
+    @property
+    def deadlines(self) -> Deadlines:
+        runtime = self.settings.runtime.config
+        return Deadlines(
+            runtime.setup_timeout_seconds,
+            runtime.agent_timeout_seconds,
+            runtime.grading_timeout_seconds,
+            runtime.provision_timeout_seconds,
+        )
 
     async def _connect(self) -> tuple[LoopsSession, PolicyRenderer]:
         """Provision the run and load its renderer; the tokenizer's import runs beside the provisioning."""
@@ -279,7 +335,13 @@ class _Run:
         )
 
     async def close(self) -> None:
-        """Close the clients and, where the config says so, end the Loops run's billing."""
+        """Release the sandboxes, close the clients and, where the config says so, end the Loops run's billing."""
+        if self.sandboxes is not None:
+            lost = await self.sandboxes.close()
+            if lost:
+                self.handle.log(
+                    "error", "sandbox", f"{lost} sandboxes could not be released: run loops-tui cleanup"
+                )
         session = self.session
         if session is None:
             return
@@ -299,55 +361,6 @@ class _Run:
             self.handle.log("error", "loops", str(error))
         else:
             self.handle.log("info", "loops", f"the Loops run {session.loops_run_id} is INACTIVE")
-
-
-class _Attempts:
-    """Runs one attempt of one group for the collector."""
-
-    def __init__(
-        self, run: _Run, session: LoopsSession, renderer: PolicyRenderer, episode: type[Any], options: Any
-    ) -> None:
-        self._run, self._session, self._renderer = run, session, renderer
-        self._episode, self._options = episode, options
-        settings = run.settings
-        runtime = settings.runtime.config
-        self._limits = ReplyLimits(settings.model.max_seq_len, settings.sampling.max_tokens)
-        self._deadlines = Deadlines(
-            runtime.setup_timeout_seconds, runtime.agent_timeout_seconds, runtime.grading_timeout_seconds
-        )
-
-    async def run(self, group: Group, attempt: int) -> AttemptResult:
-        reporter, handle, training = self._run.reporter, self._run.handle, self._run.settings.training
-
-        def model(trace: ConversationTrace, tried: int, waiting: Callable[[bool], None]) -> Model:
-            return Model(
-                sampler=self._session,
-                renderer=self._renderer,
-                limits=self._limits,
-                trace=trace,
-                seed=lambda call: sampling_seed(training.seed, group.group_id, attempt, tried, call),
-                affinity_key=f"{handle.run_id}-{group.group_id}",
-                waiting=waiting,
-            )
-
-        plan = AttemptPlan(
-            self._episode,
-            group.task,
-            self._options,
-            attempt,
-            self._deadlines,
-            training.max_rollout_retries,
-            model,
-        )
-        result = await run_attempt(
-            plan,
-            changed=lambda state: reporter.attempt_phase(group, attempt, state),
-            log=lambda level, text: handle.log(
-                level, "episode", f"group {group.group_id} attempt {attempt}: {text}"
-            ),
-        )
-        reporter.attempt_ended(group, attempt, result)
-        return result
 
 
 def _rewards(group: Group) -> list[float]:

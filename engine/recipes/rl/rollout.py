@@ -1,0 +1,75 @@
+"""One attempt of one group: its policy, its sandbox, its seeds, and the telling of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from engine.config.settings import Settings
+from engine.episodes.contract import Episode
+from engine.episodes.runtime import AttemptPlan, AttemptResult, Deadlines, run_attempt
+from engine.policy.conversation import ConversationTrace, Model, ReplyLimits
+from engine.policy.rendering import PolicyRenderer
+from engine.policy.tokens import Sampler
+from engine.recipes.contract import RunHandle
+from engine.recipes.rl.groups import Group
+from engine.recipes.rl.order import sampling_seed
+from engine.recipes.rl.report import Reporter
+from engine.sandboxes.for_run import RunSandboxes
+
+
+class Rollout:
+    """Runs attempts for a collector; see ``AttemptPlan`` for the parts. ``sandboxes`` is None without any."""
+
+    def __init__(
+        self,
+        *,
+        handle: RunHandle,
+        settings: Settings,
+        reporter: Reporter,
+        sampler: Sampler,
+        renderer: PolicyRenderer,
+        episode: type[Episode[Any, Any]],
+        options: Any,
+        deadlines: Deadlines,
+        sandboxes: RunSandboxes | None,
+    ) -> None:
+        self._handle, self._training, self._reporter = handle, settings.training, reporter
+        self._sampler, self._renderer = sampler, renderer
+        self._episode, self._options = episode, options
+        self._deadlines, self._sandboxes = deadlines, sandboxes
+        self._limits = ReplyLimits(settings.model.max_seq_len, settings.sampling.max_tokens)
+
+    async def attempt(self, group: Group, attempt: int) -> AttemptResult:
+        """Run attempt ``attempt`` of a group to its end. Raises only what ends the run (see ``run_attempt``)."""
+
+        def log(level: str, text: str) -> None:
+            self._handle.log(level, "episode", f"group {group.group_id} attempt {attempt}: {text}")
+
+        def model(trace: ConversationTrace, tried: int, waiting: Callable[[bool], None]) -> Model:
+            return Model(
+                sampler=self._sampler,
+                renderer=self._renderer,
+                limits=self._limits,
+                trace=trace,
+                seed=lambda call: sampling_seed(self._training.seed, group.group_id, attempt, tried, call),
+                affinity_key=f"{self._handle.run_id}-{group.group_id}",
+                waiting=waiting,
+            )
+
+        sandboxes = self._sandboxes
+        plan = AttemptPlan(
+            episode=self._episode,
+            task=group.task,
+            options=self._options,
+            attempt=attempt,
+            deadlines=self._deadlines,
+            max_retries=self._training.max_rollout_retries,
+            model=model,
+            sandboxes=sandboxes.source(group.group_id, attempt, log) if sandboxes is not None else None,
+        )
+        result = await run_attempt(
+            plan, changed=lambda state: self._reporter.attempt_phase(group, attempt, state), log=log
+        )
+        self._reporter.attempt_ended(group, attempt, result)
+        return result
