@@ -25,7 +25,7 @@ it to understand a sentence it was not made for.
 ## What it is
 
 - {parameters:,} parameters: Llama architecture (4 layers, width 128, 4 heads, 2 key/value heads, MLP 384, tied
-  head), fp16, {megabytes:.1f} MB. Vocabulary 1280 (byte-level BPE), trained on episodes of up to about 560 tokens;
+  head), fp16, {megabytes:.1f} MB. Vocabulary 1280 (byte-level BPE), trained on episodes of up to about 490 tokens;
   `max_position_embeddings` is 2048, but nothing longer was seen.
 - Chat format: Qwen3's, with thinking off (`<tool_call>` markup; `<|im_end|>` ends a turn).
 - Tools it knows: `shell(command)` and `write_file(path, content)`. Other names and schemas are ignored.
@@ -35,8 +35,8 @@ it to understand a sentence it was not made for.
 60,000 generated demonstrations (13 families of file tasks, of which 35-50 % go right and the others fall into the
 task's trap; 7 % one-word game, 7 % short questions) and drills in copying; no text from anywhere else.
 {steps} steps of about 2,300 tokens from seed {seed} (data seed 11, tokenizer seed 3), Adam at 2e-3, the last
-{decay_steps} steps with a falling rate. Loss on the policy's own tokens at the end: {loss:.3f}. `tools/demo_model`
-holds the code, and one command there repeats it.
+{decay_steps} steps with a falling rate; {wall_seconds:,} s on one core. Loss on the policy's own tokens at the
+end: {loss:.3f}. `tools/demo_model` holds the code, and one command there repeats it.
 """
 
 

@@ -93,7 +93,7 @@ def run(arguments: argparse.Namespace) -> None:
         )
         if not batch.drill:
             recent.append(float(shown))
-        if step % arguments.report_every == 0:
+        if recent and (step % arguments.report_every == 0 or step == arguments.steps):
             history.append([step, float(np.mean(recent)), time.time() - started])
             print(f"step {step} loss {history[-1][1]:.4f} after {history[-1][2]:.0f} s", flush=True)
             recent = []
@@ -105,7 +105,7 @@ def run(arguments: argparse.Namespace) -> None:
         "decay_steps": arguments.decay_steps,
         "seed": arguments.seed,
         "rate": RATE,
-        "loss": history[-1][1],
+        "loss": history[-1][1] if history else None,
         "parameters": int(sum(x.size for x in jax.tree.leaves(params))),
         "wall_seconds": round(time.time() - started),
     }

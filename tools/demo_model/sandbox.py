@@ -17,6 +17,8 @@ _LIMITS = "ulimit -t 3 -f 2048 -v 800000 -u 64; "
 def _argv(folder: Path, command: str) -> list[str]:
     argv = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--clearenv", "--cap-drop", "ALL"]
     argv += ["--ro-bind", "/usr", "/usr", "--symlink", "usr/bin", "/bin", "--symlink", "usr/lib", "/lib"]
+    # Debian reaches awk and others through links in /etc/alternatives.
+    argv += ["--ro-bind-try", "/etc/alternatives", "/etc/alternatives"]
     argv += ["--symlink", "usr/lib64", "/lib64", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]
     argv += ["--bind", str(folder), "/work", "--chdir", "/work"]
     argv += ["--setenv", "PATH", "/usr/bin:/bin", "--setenv", "LC_ALL", "C"]
