@@ -81,9 +81,9 @@ class Adam:
         }
 
     def state(self) -> dict[str, FloatArray]:
-        """The state as named arrays (``first.<tensor>``, ``second.<tensor>``, ``steps``), to be saved."""
-        arrays = {f"first.{name}": value for name, value in self.first.items()}
-        arrays |= {f"second.{name}": value for name, value in self.second.items()}
+        """A copy of the state as named arrays (``first.<tensor>``, ``second.<tensor>``, ``steps``), to be saved."""
+        arrays = {f"first.{name}": value.copy() for name, value in self.first.items()}
+        arrays |= {f"second.{name}": value.copy() for name, value in self.second.items()}
         arrays["steps"] = np.array([self.steps], dtype=np.float32)
         return arrays
 

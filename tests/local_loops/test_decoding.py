@@ -120,6 +120,20 @@ def steps_of_two(
     return drawn
 
 
+@pytest.mark.parametrize("length", [1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 2 * BLOCK + 1])
+def test_a_remembered_prefix_gives_what_computing_it_gives(backend: NumpyBackend, length: int) -> None:
+    tokens = np.random.default_rng(6).integers(0, SMALL.vocab, 3 * BLOCK).tolist()
+    request = DecodeRequest("a", tokens[:length], n=2, seed=1)
+    fresh = backend.decoder(backend.weights(None))
+    fresh.admit([request])
+    warm = backend.decoder(backend.weights(None))
+    warm.admit([DecodeRequest("long", tokens), DecodeRequest("twin", tokens[:-1])])
+    warm.admit([request])
+    drawn = steps(warm, BLOCK + 5)
+    for key, alone in steps(fresh, BLOCK + 5).items():
+        assert drawn[key] == alone
+
+
 def test_a_completion_depends_on_seed_and_index_alone(backend: NumpyBackend) -> None:
     def tokens(seed: int, n: int) -> list[list[int]]:
         decoder = backend.decoder(backend.weights(None))
@@ -239,6 +253,18 @@ def test_prompts_that_cannot_be_decoded_are_refused(
         decoder.admit([DecodeRequest("good", [1]), DecodeRequest("bad", prompt)])
     assert decoder.live == 0
     assert decoder.step() == []
+
+
+def test_a_request_is_decoded_once(backend: NumpyBackend) -> None:
+    decoder = backend.decoder(backend.weights(None))
+    with pytest.raises(ValueError, match="the same id"):
+        decoder.admit([DecodeRequest("a", [1]), DecodeRequest("a", [2])])
+    decoder.admit([DecodeRequest("a", [1])])
+    with pytest.raises(ValueError, match="a is already being decoded"):
+        decoder.admit([DecodeRequest("a", [1])])
+    decoder.finish([SequenceKey("a", 0)])
+    decoder.admit([DecodeRequest("a", [1])])
+    assert decoder.live == 1
 
 
 def test_a_prompts_blocks_are_remembered_up_to_the_last_token() -> None:

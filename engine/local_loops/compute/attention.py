@@ -134,10 +134,10 @@ def attend_backward(
 
 def add_blocks(parts: Array, axis: int) -> Array:
     """The sum over ``axis``, from the first block to the last, in place of the first."""
-    blocks = np.moveaxis(parts, axis, 0)
-    total = blocks[0]
-    for block in blocks[1:]:
-        total += block
+    before = (slice(None),) * axis
+    total = parts[(*before, 0)]
+    for block in range(1, parts.shape[axis]):
+        total += parts[(*before, block)]
     return total
 
 

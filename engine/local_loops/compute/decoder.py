@@ -103,6 +103,8 @@ class NumpyDecoder:
     def admit(self, requests: Sequence[DecodeRequest]) -> dict[str, PromptScores]:
         scores: dict[str, PromptScores] = {}
         distinct: dict[tuple[int, ...], list[DecodeRequest]] = {}
+        if len({request.request_id for request in requests}) < len(requests):
+            raise ValueError("two requests that are admitted together have the same id.")
         for request in requests:
             self._check(request)
             distinct.setdefault(tuple(request.prompt), []).append(request)

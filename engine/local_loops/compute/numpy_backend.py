@@ -31,7 +31,7 @@ from engine.local_loops.compute.transformer import Span, Tape, Transformer
 #: Bytes of saved activations that one micro-batch may take; a single longer sequence is computed all the same.
 ACTIVATION_BYTES = 384 * 1024 * 1024
 #: Tokens of a micro-batch beyond which larger products are no faster.
-MICRO_BATCH_TOKENS = 2048
+MICRO_BATCH_TOKENS = 1024
 
 
 def load_backend(directory: Path, *, dtype: npt.DTypeLike = np.float32) -> NumpyBackend:
