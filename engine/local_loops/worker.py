@@ -29,9 +29,9 @@ from engine.local_loops.policies import Policy
 log = logging.getLogger(__name__)
 
 #: A newcomer waits until nothing has arrived for this long ...
-SETTLE_SECONDS = 0.003
+SETTLE_SECONDS = 0.004
 #: ... or until it has waited this long itself.
-PATIENCE_SECONDS = 0.012
+PATIENCE_SECONDS = 0.024
 
 #: Decoders kept without sequences: they remember the prompts that the next turns of a conversation start with.
 IDLE_DECODERS = 2

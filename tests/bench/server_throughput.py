@@ -3,8 +3,10 @@
 ``python -m tests.bench.server_throughput [--model DIR] [--requests 16] [--tokens 128] [--rounds 5] [--json]``
 
 The requests go through the SDK, as one group of a GRPO step does: the same prompt, one request per completion. Both
-ways are measured in turns, and the best round of each counts, so that a busy machine disturbs them alike. The direct
-rate leaves the prefill out; the server's includes it, and everything else between the call and the last answer.
+ways are measured in turns, and the medians are compared, so that a busy machine disturbs them alike. The direct rate
+leaves the prefill out; the server's includes it, and everything else between the call and the last answer.
+``cpu_ratio`` (Linux) compares the processor time of the decoder alone with that of the server's whole process, and is
+the steadier of the two on a busy machine.
 The model is copied without its end-of-text ids: every completion then has its full length.
 """
 
@@ -15,6 +17,7 @@ import asyncio
 import json
 import os
 import shutil
+import statistics
 import sys
 import tempfile
 import time
@@ -41,6 +44,15 @@ def without_end(model: Path, into: Path) -> Path:
     config = json.loads((into / "config.json").read_text())
     (into / "config.json").write_text(json.dumps({**config, "eos_token_id": None}))
     return into
+
+
+def _cpu_seconds(server: ServerProcess) -> float:
+    """Processor time that the server's threads have used so far; 0 where the system does not tell."""
+    assert server.process is not None
+    tasks = Path(f"/proc/{server.process.pid}/task")
+    if not tasks.exists():
+        return 0.0
+    return sum(int(task.joinpath("schedstat").read_text().split()[0]) for task in tasks.iterdir()) / 1e9
 
 
 async def _group(sampler: SamplingClient, requests: int, tokens: int, seed: int) -> float:
@@ -71,30 +83,36 @@ async def _rounds(server: ServerProcess, directory: Path, options: argparse.Name
     service = await asyncio.to_thread(ServiceClient, api_key=server.key, base_url=server.url)
     sampler = await service.create_sampling_client_async(base_model="bench", ready_timeout=30.0)
     await _group(sampler, options.requests, 4, seed=0)  # connections, readiness, first touch of the weights
-    served, direct = [], []
+    volume = options.requests * options.tokens
+    served: list[float] = []
+    direct: list[float] = []
+    served_cpu = direct_cpu = 0.0
     before = server.stats()
     for number in range(1, options.rounds + 1):
-        seconds = await _group(sampler, options.requests, options.tokens, seed=number)
-        served.append(options.requests * options.tokens / seconds)
-        direct.append(
-            direct_decode_rate(backend, options.requests, options.tokens, prompt=PROMPT_TOKENS, repeats=1)
-        )
+        used = _cpu_seconds(server)
+        served.append(volume / await _group(sampler, options.requests, options.tokens, seed=number))
+        served_cpu += _cpu_seconds(server) - used
+        rates = [
+            direct_decode_rate(
+                backend, options.requests, options.tokens, prompt=PROMPT_TOKENS, repeats=1, clock=clock
+            )
+            for clock in (time.perf_counter, time.process_time)
+        ]
+        direct.append(rates[0])
+        direct_cpu += volume / rates[1]
     after = server.stats()
     await sampler.aclose()
     steps = after["decode_steps"] - before["decode_steps"]
     return {
         "requests": options.requests,
         "tokens": options.tokens,
-        "server_tokens_per_s": round(max(served), 1),
-        "direct_tokens_per_s": round(max(direct), 1),
-        "ratio": round(max(served) / max(direct), 3),
+        "server_tokens_per_s": round(statistics.median(served), 1),
+        "direct_tokens_per_s": round(statistics.median(direct), 1),
+        "ratio": round(statistics.median(served) / statistics.median(direct), 3),
+        "ratio_of_best": round(max(served) / max(direct), 3),
+        "cpu_ratio": round(direct_cpu / served_cpu, 3) if served_cpu else None,
         "rounds": [round(one / other, 3) for one, other in zip(served, direct, strict=True)],
         "mean_batch": round((after["tokens"] - before["tokens"]) / steps, 2),
-        "busy_share": round(
-            (after["decode_seconds"] - before["decode_seconds"])
-            / sum(options.requests * options.tokens / rate for rate in served),
-            3,
-        ),
     }
 
 
