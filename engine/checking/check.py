@@ -97,16 +97,22 @@ def _check_sampling(project: Project, report: CheckReport) -> None:
 
 def _training_lines(project: Project) -> list[str]:
     training, runtime = project.config.training, project.config.runtime.config
-    setup, agent, grading = (
-        runtime.setup_timeout_seconds,
-        runtime.agent_timeout_seconds,
-        runtime.grading_timeout_seconds,
-    )
+    phases = {
+        "setup": runtime.setup_timeout_seconds,
+        "agent": runtime.agent_timeout_seconds,
+        "grading": runtime.grading_timeout_seconds,
+    }
+    sandbox = []
+    if runtime.sandbox is not None:
+        phases = {"sandbox": runtime.provision_timeout_seconds, **phases}
+        sandbox = [f"Sandbox: {runtime.sandbox.provider}, one for each attempt"]
+    clock = " + ".join(f"{name} {seconds:g}" for name, seconds in phases.items())
     return [
+        *sandbox,
         f"Mode: {training.mode}; batch: {training.groups_per_step} × {training.group_size}",
         f"Loss: {training.loss}",
         f"Loss aggregation: {training.loss_aggregation}",
-        f"Rollout clock: {setup + agent + grading:g}s (setup {setup:g} + agent {agent:g} + grading {grading:g})",
+        f"Rollout clock: {sum(phases.values()):g}s ({clock})",
         f"Concurrency: {project.config.max_concurrent_rollouts} attempts at once, grading included",
     ]
 

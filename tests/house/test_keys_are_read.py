@@ -30,4 +30,4 @@ def code() -> str:
 @pytest.mark.parametrize("key", sorted(set(known_keys()) - REFUSED_OTHERWISE - READ_WHEN_LOADED))
 def test_the_key_is_read(code: str, key: str) -> None:
     name = key.rpartition(".")[2]
-    assert re.search(rf"\.{name}\b", code), f"nothing reads {key}"
+    assert re.search(rf"""(\.{name}\b|"{name}")""", code), f"nothing reads {key}"

@@ -44,7 +44,7 @@ async def test_a_sound_config(make: Make, tmp_path: Path) -> None:
 
 
 @needs_model
-@pytest.mark.parametrize("config", ["in_process_direct/train.toml"])
+@pytest.mark.parametrize("config", ["in_process_direct/train.toml", "tool_agent/train_local.toml"])
 async def test_bundled_local_examples_check(config: str) -> None:
     root = examples_dir()
     assert root is not None
