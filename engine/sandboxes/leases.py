@@ -207,7 +207,8 @@ class LeaseKeeper:
     async def release(self, leased: Leased) -> None:
         """Let a sandbox go; returns when that is confirmed. Idempotent, and goes on when the caller is cancelled.
 
-        Raises ProviderError where it could not be released: the lease is ``lost`` then, and cleanup's.
+        Raises ProviderError where it could not be released: the lease is ``lost`` then, and cleanup's. StoreError:
+        it was released, but the journal could not be told.
         """
         await asyncio.shield(self._start_release(leased.name))
 
@@ -247,7 +248,11 @@ class LeaseKeeper:
             _LOG.error("sandbox %s could not be released: %s", name, error)
 
     async def _release(self, name: str) -> None:
-        known = await self._journal.change(name, LeaseState.RELEASING)
+        try:
+            known = await self._journal.change(name, LeaseState.RELEASING)
+        except StoreError as error:
+            known = True  # the sandbox costs money, whatever the disk says
+            _LOG.warning("sandbox %s is released, but the journal does not take it: %s", name, error)
         self._hook("releasing committed")
         await release_confirmed(self._journal, self._provider, name, known=known, hook=self._hook)
 

@@ -77,5 +77,14 @@ def _content(path: str, content: str | bytes) -> bytes:
     if isinstance(content, bytes):
         return content
     if isinstance(content, str):
-        return content.encode("utf-8", "surrogateescape")
+        return plain_text(content).encode("utf-8", "surrogateescape")
     raise InvalidRequest(f"the content of {path!r} is a {type(content).__name__}; text or bytes are needed")
+
+
+def plain_text(text: str) -> str:
+    """Text that can be bytes: a lone surrogate, which a model's broken JSON may hold, becomes a question mark."""
+    try:
+        text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace").decode("utf-8")
+    return text

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.sandboxes.errors import PermanentError, TransientError
-from engine.sandboxes.local.inside.broker import MAX_MESSAGE
+from engine.sandboxes.local.inside.keeper import MAX_MESSAGE
 
 _LOG = logging.getLogger(__name__)
 _BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from inside.broker import main; main(int(sys.argv[2]), int(sys.argv[3]))"

@@ -195,12 +195,12 @@ class LocalProvider:
             "limits": {
                 "NPROC": _process_limit(settings.max_processes, isolation),
                 "NOFILE": settings.max_open_files,
-                "FSIZE": disk,
+                # A little more than the disk where that has a bound of its own: a program is told, not killed.
+                "FSIZE": disk + _MIB if isolation is Isolation.BUBBLEWRAP else disk,
                 "CPU": settings.cpu_seconds,
                 # Not the address space: runtimes such as V8 and Go reserve far more of it than they ever use.
                 "DATA": (spec.memory_mb or settings.memory_mb) * _MIB,
                 "CORE": 0,
-                "MSGQUEUE": 0,
             },
         }
 

@@ -18,7 +18,7 @@ from engine.sandboxes.errors import (
     TransientError,
 )
 from engine.sandboxes.local.inside.frames import MAX_BODY, Message, Unpacker, pack
-from engine.sandboxes.trees import PlainFile, absolute_path, plain_files
+from engine.sandboxes.trees import PlainFile, absolute_path, plain_files, plain_text
 
 _ANSWER_SECONDS = 30.0
 _END_SECONDS = 20.0
@@ -172,7 +172,8 @@ class LocalSandbox(Sandbox):
         merge_stderr: bool = False,
     ) -> Exec:
         words = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
-        variables = dict(env or {})
+        words = [plain_text(word) for word in words]
+        variables = {plain_text(key): plain_text(value) for key, value in (env or {}).items()}
         if not words or any("\0" in word for word in (*words, *variables, *variables.values())):
             raise InvalidRequest(
                 "a command and its environment cannot hold NUL, and a command cannot be empty"

@@ -25,7 +25,7 @@ _INIT = "echo ready; exec >/dev/null 2>&1; while :; do cat >/dev/null && exit 0;
 
 
 @functools.cache
-def _system_words() -> tuple[str, ...]:
+def system_words() -> tuple[str, ...]:
     """The part of the command line that is the same for every sandbox on this machine.
 
     Few mounts: each costs bubblewrap a look at all others. The keeper does the rest (see ``space``).
@@ -65,9 +65,9 @@ def command_line(marker: str, info_fd: int) -> list[str]:
 
     ``marker`` becomes the process's own name (argv[0]): it finds the sandbox again when everything else is lost.
     """
-    return [marker, "--info-fd", str(info_fd), *_system_words(), "--chdir", "/", "--", "/bin/sh", "-c", _INIT]
+    return [marker, "--info-fd", str(info_fd), *system_words(), "--chdir", "/", "--", "/bin/sh", "-c", _INIT]
 
 
 def prepare() -> None:
     """Look at the machine once, before anything is forked that would have to do it again."""
-    _system_words()
+    system_words()

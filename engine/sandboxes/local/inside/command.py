@@ -7,96 +7,96 @@ belongs to the one whose number it carries in its environment, and to each of th
 
 from __future__ import annotations
 
-import fcntl
 import os
+import resource
 import signal
 import time
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
-from . import linux, procs
-from .seccomp import Filter
+from . import procs
+from .frames import Message
 
 CANNOT_START, NOT_FOUND = 126, 127
 COMMAND_VARIABLE = "LOOPS_COMMAND"
 _SWEEP_SECONDS = 3.0
-_HIGH = 400
+
+# A shell sets the limits and the directory and then becomes the command: so the keeper can start it without being
+# copied first (vfork), which is what most of the time of a short command would go into.
+_PRELUDE = 'cd -- "$1" || exit {cannot}; unset OLDPWD; shift; {limits} exec "$@"'
+# name of the limit: option of ``ulimit`` (dash and busybox have -p where bash has -u), bytes per unit
+_OPTIONS = {
+    "NOFILE": ("-n", 1),
+    "FSIZE": ("-f", 512),
+    "CPU": ("-t", 1),
+    "DATA": ("-d", 1024),
+    "CORE": ("-c", 512),
+    "NPROC": ("-p", 1),
+}
 
 
-class Plan:
-    """What to execute and where; ``limits`` as ``linux.set_limits`` has them."""
+def prelude(limits: dict[str, int]) -> str:
+    """What the shell does first. ``limits``: by the names of ``resource``; never above what is allowed already."""
+    words: list[str] = []
+    for name, value in limits.items():
+        option, unit = _OPTIONS[name]
+        _, hard = resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))
+        number = (value if hard == resource.RLIM_INFINITY else min(value, hard)) // unit
+        set_it = f"ulimit {option} {number}"
+        words.append(f"{set_it} 2>/dev/null || ulimit -u {number};" if name == "NPROC" else f"{set_it};")
+    return _PRELUDE.format(cannot=CANNOT_START, limits=" ".join(words))
 
-    def __init__(self, words: list[str], cwd: str, env: dict[str, str], limits: dict[str, int]) -> None:
-        self.words = words
-        self.cwd = cwd
-        self.env = env
-        self.limits = limits
-        self.call_filter: Filter | None = None
 
+def start(first: str, words: list[str], cwd: str, env: dict[str, str], streams: tuple[int, int]) -> int:
+    """Start a command in a session of its own and return its pid. ``first``: see ``prelude``. Raises OSError.
 
-def start(plan: Plan, out: int, err: int) -> int:
-    """Fork and execute; returns the child's pid. ``out`` and ``err`` are its streams. Raises OSError.
-
-    What cannot be executed ends with code 126 or 127 and a line on ``err``, as a shell has it.
+    What cannot be executed ends with code 126 or 127 and a line on its error stream, as a shell has it.
     """
-    keeper = os.getpid()
-    pid = os.fork()
-    if pid == 0:
-        _become(plan, out, err, keeper)
-    return pid
+    return os.posix_spawn(
+        "/bin/sh",
+        ["sh", "-c", first, "sh", cwd, *words],
+        env,
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_DUP2, streams[0], 1),
+            (os.POSIX_SPAWN_DUP2, streams[1], 2),
+        ],
+        setsid=True,
+        setsigmask=(),
+        setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),
+    )
 
 
-def _become(plan: Plan, out: int, err: int, keeper: int) -> NoReturn:
-    try:
-        signal.set_wakeup_fd(-1)
-        os.setsid()
-        linux.default_signals()
-        # Out of the way first: they may have the numbers that they go to.
-        high_out, high_err = (fcntl.fcntl(fd, fcntl.F_DUPFD, _HIGH) for fd in (out, err))
-        os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
-        os.dup2(high_out, 1)
-        os.dup2(high_err, 2)
-        os.closerange(3, 1 << 20)
-        # Inside a pid namespace of its own the keeper is not visible, and getppid() says 0.
-        linux.die_with_parent(signal.SIGKILL, os.getppid() and keeper)
-        os.umask(0o022)
-        try:
-            os.chdir(plan.cwd)
-        except OSError as error:
-            _complain(f"cannot enter {plan.cwd}: {error.strerror}", CANNOT_START)
-        linux.set_limits(plan.limits)
-        if plan.call_filter is not None:
-            plan.call_filter.apply()
-        try:
-            os.execvpe(plan.words[0], plan.words, plan.env)
-        except FileNotFoundError:
-            _complain(f"{plan.words[0]}: not found", NOT_FOUND)
-        except OSError as error:
-            _complain(f"{plan.words[0]}: {error.strerror}", CANNOT_START)
-    except BaseException as error:  # noqa: BLE001 - a forked child must never return into the keeper's code
-        _complain(f"the command could not be started: {error}", CANNOT_START)
-    finally:
-        os._exit(CANNOT_START)
-
-
-def _complain(text: str, code: int) -> NoReturn:
-    os.write(2, f"{text}\n".encode("utf-8", "replace"))
-    os._exit(code)
+def too_long(header: Message) -> tuple[Message, bytes]:
+    """The answer for a command line that the kernel takes no program with: a result like any other failure's."""
+    said = b"sh: the command is too long\n"
+    parts = [[0, 0, 0], [len(said), 0, 0]]
+    if header["merge_stderr"]:
+        parts = parts[1:]
+    answer = {
+        "id": header["id"],
+        "seconds": 0.0,
+        "status": "completed",
+        "exit_code": CANNOT_START,
+        "parts": parts,
+    }
+    return answer, said
 
 
 class Belongings:
-    """Tells which processes are a command's. ``before``: what was there when it began."""
+    """Tells which processes are a command's; made just before it begins."""
 
     def __init__(self, number: int, processes: Callable[[], list[procs.Entry]], alone: bool) -> None:
         self._number = number
         self._processes = processes
-        self._before = {(entry.pid, entry.start_ticks) for entry in processes()}
+        self._before = procs.all_pids()
+        self._began = procs.ticks_now()
         #: Whether no other command has run at the same time so far.
         self.alone = alone
 
     def find(self) -> list[procs.Entry]:
         """The command's living processes."""
-        fresh = [e for e in self._processes() if (e.pid, e.start_ticks) not in self._before]
+        fresh = [e for e in self._processes() if e.pid not in self._before or e.start_ticks > self._began]
         if self.alone:
             return fresh
         return [entry for entry in fresh if self._claims(entry)]

@@ -15,15 +15,6 @@ _READ_BYTES = 1 << 17
 _LAST_BYTES = 1 << 21
 
 
-class Leftover:
-    """A stream that a background process still holds after its command has ended."""
-
-    def __init__(self, fd: int) -> None:
-        self.fd = fd
-        self.rests_until: float | None = None
-        self.watched = False
-
-
 class Job:
     """One running command; times are monotonic seconds."""
 

@@ -8,6 +8,8 @@ when the broker ends, or when something outside kills the sandbox; each time not
 from __future__ import annotations
 
 import contextlib
+import errno
+import json
 import os
 import selectors
 import signal
@@ -17,46 +19,69 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from . import command, files, linux, procs, seccomp
+from . import command, files, linux, procs
 from .frames import Message, Unpacker, pack
-from .jobs import Job, Leftover
-from .space import Space, SpaceError, open_space
+from .jobs import Job
+from .leftovers import Leftovers
+from .space import Space, SpaceError, begin_space
 
 _READ_BYTES = 1 << 18
-_MAX_LEFTOVERS = 128
-_LEFTOVER_REST = 0.1
 _HELPER_SECONDS = 15.0
 
 
-def run_keeper(config: dict[str, Any], connection: socket.socket, record: int, broker_pid: int) -> NoReturn:
-    """The keeper's whole life, in a process freshly forked from the broker. ``record``: where to write who it is."""
+MAX_MESSAGE = 128 * 1024
+"""An order may have so many bytes."""
+
+
+def run_keeper(orders: socket.socket, taken: int, broker_pid: int) -> NoReturn:
+    """The keeper's whole life, in a process freshly forked from the broker.
+
+    It waits for an order (see ``broker``) and says on ``taken`` that it has one.
+    """
     code = 1
     try:
-        code = _live(config, connection, record, broker_pid)
+        code = _live(orders, taken, broker_pid)
     except BaseException as error:  # noqa: BLE001 - a forked child must never return into the broker's loop
         sys.excepthook(type(error), error, error.__traceback__)
     finally:
         os._exit(code)
 
 
-def _live(config: dict[str, Any], connection: socket.socket, record: int, broker_pid: int) -> int:
+def _live(orders: socket.socket, taken: int, broker_pid: int) -> int:
     linux.die_with_parent(signal.SIGKILL, broker_pid)
-    me = procs.read_entry(os.getpid())
-    if me is None:
-        return 1
-    os.write(record, f"{me.pid} {me.start_ticks}\n".encode())
-    os.close(record)
-    wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    wake, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, _nothing)
     stopping = _Flag()
     signal.signal(signal.SIGTERM, stopping.set)
+    me = procs.read_entry(os.getpid())
+    if me is None:
+        return 1
+    signature = f"{me.pid} {me.start_ticks}\n".encode()
+    data, descriptors, _, _ = socket.recv_fds(orders, MAX_MESSAGE, 2)
+    if not data:
+        return 0
+    os.write(taken, b"t")
+    os.close(taken)
+    orders.close()
+    connection = socket.socket(fileno=descriptors[0])
+    connection.set_inheritable(False)
+    os.write(descriptors[1], signature)
+    os.close(descriptors[1])
+    return _keep(json.loads(data)["config"], connection, wake, stopping, broker_pid)
+
+
+def _keep(
+    config: dict[str, Any], connection: socket.socket, wake: int, stopping: _Flag, broker_pid: int
+) -> int:
     try:
-        space = open_space(config, broker_pid)
+        space = begin_space(config)
+        keeper = Keeper(config, connection, space, wake, stopping)  # while the space is being made
+        space.enter(broker_pid)
     except SpaceError as error:
+        connection.setblocking(True)
         connection.sendall(pack({"op": "failed", "text": str(error)}))
         return 2
-    keeper = Keeper(config, connection, space, wake_read, stopping)
     clean = False
     try:
         keeper.serve()
@@ -91,11 +116,10 @@ class Keeper:
         self._connection = connection
         self._space = space
         self._stopping = stopping
-        self._filter = seccomp.build(own_network=space.private_pids) if config["seccomp"] else None
+        self._prelude = command.prelude(config["limits"])
         self._unpacker = Unpacker()
         self._outgoing = bytearray()
         self._jobs: dict[int, Job] = {}
-        self._leftovers: list[Leftover] = []
         self._helpers: dict[int, tuple[float, Callable[[int], None]]] = {}
         self._ended = False
         self._wake = wake
@@ -103,12 +127,13 @@ class Keeper:
         self._ends_at = None if ttl is None else time.monotonic() + ttl
         connection.setblocking(False)
         self._selector = selectors.DefaultSelector()
+        self._leftovers = Leftovers(self._selector)
         self._selector.register(connection, selectors.EVENT_READ, self._on_connection)
         self._selector.register(wake, selectors.EVENT_READ, self._on_wake)
-        self._send({"op": "ready", "workdir": space.workdir})
 
     def serve(self) -> None:
-        """Until the sandbox's end, whatever brings it."""
+        """Say that the sandbox is ready, and serve until its end, whatever brings it."""
+        self._send({"op": "ready", "workdir": self._space.workdir})
         while not self._ended and not self._stopping.is_set:
             for key, mask in self._selector.select(self._patience()):
                 key.data(mask)
@@ -122,11 +147,11 @@ class Keeper:
             for pid, (deadline, _) in list(self._helpers.items()):
                 if now >= deadline:
                     procs.send(pid, signal.SIGKILL)
-            self._drain_leftovers(now)
+            self._leftovers.on_time(now)
 
     def _patience(self) -> float | None:
         times = [job.ends_at for job in self._jobs.values() if job.ends_at is not None]
-        times += [leftover.rests_until for leftover in self._leftovers if leftover.rests_until is not None]
+        times += self._leftovers.times()
         times += [deadline for deadline, _ in self._helpers.values()]
         if self._ends_at is not None:
             times.append(self._ends_at)
@@ -213,7 +238,7 @@ class Keeper:
             self._send(
                 {"id": ident, "file_error": trouble.reason, "path": trouble.path, "error": str(trouble)}
             )
-        except OSError as error:
+        except (OSError, ValueError) as error:
             self._send({"id": ident, "error": f"the sandbox's keeper failed: {error}"})
 
     def _resolve(self, path: str) -> str:
@@ -234,19 +259,20 @@ class Keeper:
         cwd = self._resolve(header["cwd"])
         number = header["id"]
         env = command.environment(self._config, self._space.home, cwd, header["env"], number)
-        plan = command.Plan(header["words"], cwd, env, self._config["limits"])
-        plan.call_filter = self._filter
         belongings = command.Belongings(number, self._space.processes, alone=not self._jobs)
         for other in self._jobs.values():
             other.belongings.alone = False
         out, out_write = os.pipe2(os.O_CLOEXEC)
         err, err_write = (None, out_write) if header["merge_stderr"] else os.pipe2(os.O_CLOEXEC)
         try:
-            pid = command.start(plan, out_write, err_write)
-        except OSError:
+            pid = command.start(self._prelude, header["words"], cwd, env, (out_write, err_write))
+        except OSError as error:
             for fd in {out, err} - {None}:
                 os.close(fd)
-            raise
+            if error.errno != errno.E2BIG:
+                raise
+            self._send(*command.too_long(header))
+            return
         finally:
             for fd in {out_write, err_write}:
                 os.close(fd)
@@ -287,47 +313,11 @@ class Keeper:
             self._selector.unregister(fd)
             if job.drain(fd):
                 # A background process still holds the other end: closing ours would kill it when it next writes.
-                self._leftovers.append(Leftover(fd))
+                self._leftovers.take(fd)
             else:
                 job.close(fd)
-        while len(self._leftovers) > _MAX_LEFTOVERS:
-            self._forget(self._leftovers[0])
         header, body = job.result()
         self._send(header, body)
-
-    # -- what background processes still say --------------------------------------------------------------------
-
-    def _drain_leftovers(self, now: float) -> None:
-        """Read and drop it, slowly: a flood in the background is held back by its full pipe."""
-        for leftover in list(self._leftovers):
-            if leftover.rests_until is not None and now >= leftover.rests_until:
-                leftover.rests_until = None
-                self._selector.register(leftover.fd, selectors.EVENT_READ, self._dropper(leftover))
-            elif leftover.rests_until is None and not leftover.watched:
-                leftover.watched = True
-                self._selector.register(leftover.fd, selectors.EVENT_READ, self._dropper(leftover))
-
-    def _dropper(self, leftover: Leftover) -> Callable[[int], None]:
-        def drop(_: int) -> None:
-            if leftover not in self._leftovers:
-                return
-            try:
-                data = os.read(leftover.fd, _READ_BYTES)
-            except BlockingIOError:
-                return
-            if not data:
-                self._forget(leftover)
-                return
-            self._selector.unregister(leftover.fd)
-            leftover.rests_until = time.monotonic() + _LEFTOVER_REST
-
-        return drop
-
-    def _forget(self, leftover: Leftover) -> None:
-        with contextlib.suppress(KeyError):
-            self._selector.unregister(leftover.fd)
-        os.close(leftover.fd)
-        self._leftovers.remove(leftover)
 
     # -- processes ----------------------------------------------------------------------------------------------
 

@@ -6,8 +6,6 @@ import contextlib
 import ctypes
 import fcntl
 import os
-import resource
-import signal
 from collections.abc import Callable
 
 CLONE_NEWNS = 0x00020000
@@ -157,28 +155,3 @@ def become_user(uid: int, gid: int) -> None:
     os.setgroups([])
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)
-
-
-def set_limits(limits: dict[str, int]) -> None:
-    """Set soft and hard resource limits by their names ("NPROC"), never above what is allowed already."""
-    for name, value in limits.items():
-        which = getattr(resource, f"RLIMIT_{name}", None)
-        if which is None:
-            continue
-        _, hard = resource.getrlimit(which)
-        bound = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(which, (bound, bound))
-
-
-def default_signals() -> None:
-    """Undo what Python and the broker did to signals, for a program that is about to be executed."""
-    for number in (
-        signal.SIGPIPE,
-        signal.SIGXFSZ,
-        signal.SIGCHLD,
-        signal.SIGTERM,
-        signal.SIGINT,
-        signal.SIGHUP,
-    ):
-        signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, set())

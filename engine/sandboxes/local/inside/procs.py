@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _MAX_COMMAND = 4096
+_PF_EXITING = 4
 
 
 class Entry:
@@ -38,6 +39,26 @@ def read_entry(pid: int) -> Entry | None:
     if state in "ZX":
         return None
     return Entry(pid, int(fields[1]), int(fields[3]), state, int(fields[19]))
+
+
+def is_exiting(pid: int) -> bool:
+    """Whether a process is dead, or is being ended by the kernel right now."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            text = file.read()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return bool(int(text[text.rindex(b")") + 2 :].split()[6]) & _PF_EXITING)
+
+
+def all_pids() -> set[int]:
+    """Every pid that this /proc shows, zombies included."""
+    return {int(name) for name in os.listdir("/proc") if name.isdecimal()}
+
+
+def ticks_now() -> int:
+    """The present as ``Entry.start_ticks`` counts it."""
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS)
 
 
 def all_entries() -> list[Entry]:

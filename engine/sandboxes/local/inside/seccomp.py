@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import os
 
 from .linux import prctl_pointer
@@ -87,6 +88,7 @@ class Filter:
         prctl_pointer(_PR_SET_SECCOMP, _FILTER_MODE, ctypes.byref(self._program), "seccomp")
 
 
+@functools.cache
 def build(*, own_network: bool) -> Filter | None:
     """The filter for this machine; None where its kind of processor is not known."""
     arch = _ARCHES.get(os.uname().machine)

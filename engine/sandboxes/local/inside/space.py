@@ -1,7 +1,7 @@
 """The space that a sandbox's commands live in: namespaces held by bubblewrap, or ordinary processes with rules.
 
-``open_space`` changes the calling process, the keeper, for good: it joins the space and gives up every right that
-it does not need. Raises SpaceError with a sentence where that fails.
+Entering it changes the calling process, the keeper, for good: it joins the space and gives up every right that it
+does not need. Raises SpaceError with a sentence where that fails.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import signal
 import time
 from typing import Any
 
-from . import bubblewrap, landlock, linux, procs
+from . import bubblewrap, landlock, linux, procs, seccomp
 
 READY_SECONDS = 20.0
 """How long bubblewrap may take on a busy machine."""
@@ -32,6 +32,10 @@ class Space:
     workdir = "/work"
     home = "/tmp"
     private_pids = False
+
+    def enter(self, broker_pid: int) -> None:
+        """Complete and enter the space, and give up every right that is not needed. Raises SpaceError."""
+        raise NotImplementedError
 
     def processes(self) -> list[procs.Entry]:
         """The processes of the sandbox's commands; init, the keeper and its helpers are left out."""
@@ -53,14 +57,9 @@ class Space:
         raise NotImplementedError
 
 
-def open_space(config: dict[str, Any], broker_pid: int) -> Space:
-    """Make and enter the space that ``config`` asks for."""
-    # On a machine that runs out of memory a sandbox goes before anything else does.
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "wb") as file:
-        file.write(b"500")
-    if config["isolation"] == "bubblewrap":
-        return _Namespaces(config, broker_pid)
-    return _Confined(config, broker_pid)
+def begin_space(config: dict[str, Any]) -> Space:
+    """Begin to make the space that ``config`` asks for; ``enter`` completes it. Raises SpaceError."""
+    return _Namespaces(config) if config["isolation"] == "bubblewrap" else _Confined(config)
 
 
 class _Namespaces(Space):
@@ -68,19 +67,24 @@ class _Namespaces(Space):
 
     private_pids = True
 
-    def __init__(self, config: dict[str, Any], broker_pid: int) -> None:
-        self._outer, self._init, self._lifeline = _start_bubblewrap(config)
+    def __init__(self, config: dict[str, Any]) -> None:
+        self._config = config
+        self._making = _Bubblewrap(config)
+        self._outer = self._making.pid
+        self._init_fd = -1
+
+    def enter(self, broker_pid: int) -> None:
+        init = self._making.wait()
         try:
-            self._init_fd = os.pidfd_open(self._init)
-            linux.join_namespaces(self._init_fd, self._init, lambda: _furnish(config))
+            self._init_fd = os.pidfd_open(init)
+            linux.join_namespaces(self._init_fd, init, lambda: _furnish(self._config))
             linux.no_new_privileges()
             linux.drop_capabilities()
             linux.set_dumpable(False)
             linux.die_with_parent(signal.SIGKILL, broker_pid)
+            _filter_calls(self._config, own_network=True)
             os.chdir(self.workdir)
         except OSError as error:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._outer, signal.SIGKILL)
             raise SpaceError(f"the sandbox's namespaces could not be entered: {error}") from error
 
     def processes(self) -> list[procs.Entry]:
@@ -104,12 +108,18 @@ class _Namespaces(Space):
         return False
 
     def has_ended(self, ended: dict[int, int]) -> bool:
-        return self._outer in ended
+        if self._outer in ended:
+            return True
+        # When init is killed from outside, the kernel kills its namespace's commands first; they did not just fail.
+        killed = any(
+            os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL for status in ended.values()
+        )
+        return killed and procs.is_exiting(_INIT_PID)
 
     def end(self) -> bool:
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._init_fd, signal.SIGKILL)
-        os.close(self._lifeline)
+        os.close(self._making.lifeline)
         # Init is reported dead only after everything in its namespace is; our own guards must be reaped for that.
         deadline = time.monotonic() + _END_SECONDS
         while time.monotonic() < deadline:
@@ -140,70 +150,81 @@ def _is_child(pid: int) -> bool:
     return True
 
 
-def _start_bubblewrap(config: dict[str, Any]) -> tuple[int, int, int]:
-    """The pids of bubblewrap and of the namespaces' init, and the descriptor that keeps init alive."""
-    lifeline_read, lifeline = os.pipe2(os.O_CLOEXEC)
-    ready, ready_write = os.pipe2(os.O_CLOEXEC)
-    trouble, trouble_write = os.pipe2(os.O_CLOEXEC)
-    info, info_write = os.pipe2(os.O_CLOEXEC)
-    os.set_inheritable(info_write, True)
-    words = bubblewrap.command_line(config["marker"], info_write)
-    actions = [
-        (os.POSIX_SPAWN_DUP2, lifeline_read, 0),
-        (os.POSIX_SPAWN_DUP2, ready_write, 1),
-        (os.POSIX_SPAWN_DUP2, trouble_write, 2),
-    ]
-    try:
-        outer = os.posix_spawn(
-            config["bwrap"],
-            words,
-            {"PATH": "/usr/bin:/bin"},
-            file_actions=actions,
-            setsigmask=(),
-            setsigdef=(signal.SIGPIPE, signal.SIGCHLD, signal.SIGTERM),
-        )
-    except OSError as error:
-        raise SpaceError(f"bubblewrap could not be started: {error.strerror}") from error
-    for fd in (lifeline_read, ready_write, trouble_write, info_write):
-        os.close(fd)
-    try:
-        poller = select.poll()
-        poller.register(ready, select.POLLIN)
-        if not poller.poll(READY_SECONDS * 1000):
-            os.kill(outer, signal.SIGKILL)
-            raise SpaceError(f"bubblewrap was not ready within {READY_SECONDS:.0f} s")
-        if not os.read(ready, 16):
-            said = os.read(trouble, 4096).decode("utf-8", "replace").strip()
-            raise SpaceError(f"bubblewrap cannot make a sandbox here: {said or 'it said nothing'}")
-        init = int(json.loads(os.read(info, 4096))["child-pid"])
-    finally:
-        for fd in (ready, trouble, info):
+def _filter_calls(config: dict[str, Any], *, own_network: bool) -> None:
+    """On the keeper itself: its commands inherit it, and it needs none of these calls any more."""
+    call_filter = seccomp.build(own_network=own_network) if config["seccomp"] else None
+    if call_filter is not None:
+        call_filter.apply()
+
+
+class _Bubblewrap:
+    """A bubblewrap that has been started. ``lifeline``: the descriptor that keeps the namespaces' init alive."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        lifeline_read, self.lifeline = os.pipe2(os.O_CLOEXEC)
+        self._ready, ready_write = os.pipe2(os.O_CLOEXEC)
+        self._trouble, trouble_write = os.pipe2(os.O_CLOEXEC)
+        self._info, info_write = os.pipe2(os.O_CLOEXEC)
+        os.set_inheritable(info_write, True)
+        try:
+            self.pid = os.posix_spawn(
+                config["bwrap"],
+                bubblewrap.command_line(config["marker"], info_write),
+                {"PATH": "/usr/bin:/bin"},
+                file_actions=[
+                    (os.POSIX_SPAWN_DUP2, lifeline_read, 0),
+                    (os.POSIX_SPAWN_DUP2, ready_write, 1),
+                    (os.POSIX_SPAWN_DUP2, trouble_write, 2),
+                ],
+                setsigmask=(),
+                setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),
+            )
+        except OSError as error:
+            raise SpaceError(f"bubblewrap could not be started: {error.strerror}") from error
+        for fd in (lifeline_read, ready_write, trouble_write, info_write):
             os.close(fd)
-    return outer, init, lifeline
+
+    def wait(self) -> int:
+        """The pid of the namespaces' init, once it has begun. Raises SpaceError."""
+        try:
+            poller = select.poll()
+            poller.register(self._ready, select.POLLIN)
+            if not poller.poll(READY_SECONDS * 1000):
+                raise SpaceError(f"bubblewrap was not ready within {READY_SECONDS:.0f} s")
+            if not os.read(self._ready, 16):
+                said = os.read(self._trouble, 4096).decode("utf-8", "replace").strip()
+                raise SpaceError(f"bubblewrap cannot make a sandbox here: {said or 'it said nothing'}")
+            return int(json.loads(os.read(self._info, 4096))["child-pid"])
+        finally:
+            for fd in (self._ready, self._trouble, self._info):
+                os.close(fd)
 
 
 class _Confined(Space):
     """Ordinary processes below the keeper, with Landlock's rules or with none. ``workdir`` is a real directory."""
 
-    def __init__(self, config: dict[str, Any], broker_pid: int) -> None:
-        place = config["workspace"]
+    def __init__(self, config: dict[str, Any]) -> None:
+        self._config = config
+        self._me = os.getpid()
+        self._session = os.getsid(0)
+        self._place = place = config["workspace"]
         self.workdir = os.path.join(place, "work")
         self.home = os.path.join(place, "tmp")
+
+    def enter(self, broker_pid: int) -> None:
         try:
-            for path in (place, self.workdir, self.home):
+            for path in (self._place, self.workdir, self.home):
                 os.mkdir(path, 0o700)
             linux.become_subreaper()
             linux.no_new_privileges()
-            if config["isolation"] == "landlock":
-                landlock.confine(place, bubblewrap.ETC)
+            if self._config["isolation"] == "landlock":
+                landlock.confine(self._place, bubblewrap.ETC)
             # A keeper must end its processes before it goes: nothing else would.
             linux.die_with_parent(signal.SIGTERM, broker_pid)
+            _filter_calls(self._config, own_network=False)
             os.chdir(self.workdir)
         except OSError as error:
             raise SpaceError(f"the sandbox could not be confined: {error}") from error
-        self._place = place
-        self._me = os.getpid()
-        self._session = os.getsid(0)
 
     def processes(self) -> list[procs.Entry]:
         below = procs.descendants(self._me, procs.all_entries())

@@ -1,0 +1,64 @@
+"""A project directory, a provider, and sandboxes that are gone when the test is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from engine.sandboxes import Sandbox, SandboxSettings, SandboxSpec
+from engine.sandboxes.local import LocalProvider
+from engine.sandboxes.naming import new_name
+from tests.sandboxes.traces import traces
+
+type Make = Callable[..., Awaitable[Sandbox]]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project directory with something to steal in it."""
+    place = tmp_path / "project"
+    place.mkdir()
+    (place / ".env").write_text("BASETEN_API_KEY=very-secret-key\n")
+    return place
+
+
+@pytest.fixture
+def settings() -> SandboxSettings:
+    return SandboxSettings(disk_mb=16, memory_mb=256, max_processes=48)
+
+
+@pytest.fixture
+async def provider(project: Path, settings: SandboxSettings) -> AsyncIterator[LocalProvider]:
+    opened = LocalProvider(project, settings)
+    yield opened
+    await opened.aclose()
+    assert traces(project) == []
+
+
+@pytest.fixture
+async def make(provider: LocalProvider) -> AsyncIterator[Make]:
+    """Creates sandboxes with bubblewrap; skips where this machine has none."""
+    report = await provider.probe()
+    if report.isolation != "bubblewrap":
+        pytest.skip(f"no bubblewrap here: {report}")
+    names: list[str] = []
+
+    async def create(**spec: object) -> Sandbox:
+        name = new_name("test")
+        names.append(name)
+        return await provider.create(SandboxSpec(name, **spec))  # type: ignore[arg-type]
+
+    yield create
+    for name in names:
+        await provider.release(name)
+
+
+@pytest.fixture
+async def sandbox(make: Make) -> Sandbox:
+    return await make()
+
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
