@@ -9,15 +9,14 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections import OrderedDict
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 KEEP_SECONDS = 3600.0
-#: Results beyond this are dropped, oldest first, once they are older than :data:`KEEP_SECONDS` ...
-KEPT_BYTES = 256 * 1024 * 1024
-#: ... and beyond this whatever their age, so that a long run cannot fill the memory.
-CAP_BYTES = 1024 * 1024 * 1024
+#: Results beyond this are dropped whatever their age, oldest first, so that a long run cannot fill the memory.
+KEPT_BYTES = 1024 * 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -45,8 +44,10 @@ def encode_error(message: str, error_class: str) -> bytes:
 class Operations:
     """The operations of all runs; used from the event loop only."""
 
-    def __init__(self) -> None:
-        self._operations: OrderedDict[tuple[str, str], Operation] = OrderedDict()
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._operations: dict[tuple[str, str], Operation] = {}
+        self._finished: deque[Operation] = deque()
         self._finished_bytes = 0
         self._closing = asyncio.Event()
 
@@ -64,8 +65,9 @@ class Operations:
         if operation.done.is_set():
             return
         operation.body = body
-        operation.finished_at = time.monotonic()
+        operation.finished_at = self._clock()
         operation.done.set()
+        self._finished.append(operation)
         self._finished_bytes += len(body)
         self._expire()
 
@@ -93,14 +95,12 @@ class Operations:
         return self._closing.is_set()
 
     def _expire(self) -> None:
-        """Drop the oldest finished results that are past their time or over the memory bound."""
-        now = time.monotonic()
-        for key, operation in list(self._operations.items()):
-            if self._finished_bytes <= KEPT_BYTES:
+        """Drop the oldest results that are past their time or over the memory bound."""
+        now = self._clock()
+        while self._finished:
+            oldest = self._finished[0]
+            if now - oldest.finished_at < KEEP_SECONDS and self._finished_bytes <= KEPT_BYTES:
                 return
-            if not operation.done.is_set():
-                continue
-            if now - operation.finished_at < KEEP_SECONDS and self._finished_bytes <= CAP_BYTES:
-                return
-            del self._operations[key]
-            self._finished_bytes -= len(operation.body)
+            self._finished.popleft()
+            self._finished_bytes -= len(oldest.body)
+            del self._operations[(oldest.run_id, oldest.operation_id)]

@@ -35,6 +35,9 @@ from engine.local_loops.wire import ForwardPass, InitTrainer, LoadState, OptimSt
 
 #: Name of the checkpoint that only a restart reads; it is in no listing.
 AUTOSAVE = "autosave"
+#: Parameters times tokens of one slice: a few tenths of a second of one core.
+SLICE_WORK = 2_000_000_000
+MIN_SLICE_TOKENS = 128
 #: Tokens that are read from the wire in about the time that one is computed.
 PREPARED_PER_COMPUTED = 10
 
@@ -67,7 +70,8 @@ class RunTrainer:
         self._backend = backend
         self._store = store
         self._logbook = logbook
-        self._slice_tokens = slice_tokens
+        # A large model gets smaller slices, so that decoding waits about as long for one.
+        self._slice_tokens = min(slice_tokens, max(MIN_SLICE_TOKENS, SLICE_WORK // backend.card.parameters))
         self._adapter: Adapter | None = None
         self._adam = Adam()
         self._buffer = GradientBuffer()
