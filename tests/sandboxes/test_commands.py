@@ -140,6 +140,17 @@ async def test_a_cancelled_command_is_ended(sandbox: Sandbox) -> None:
             pass
 
 
+async def test_what_follows_a_cut_command_is_not_cut_with_it(sandbox: Sandbox) -> None:
+    for _ in range(10):
+        task = asyncio.create_task(sandbox.exec("setsid sleep 1001 & sleep 1002", timeout=1000))
+        await until(sandbox, 1)
+        task.cancel()
+        done = await sandbox.exec(
+            "i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done; sh -c 'echo whole'", timeout=20
+        )
+        assert (done.status, done.stdout) == ("completed", "whole\n")
+
+
 async def test_a_flood_is_bounded_and_its_ends_are_kept(sandbox: Sandbox) -> None:
     done = await sandbox.exec(
         "echo first; head -c 60000000 /dev/zero | tr '\\0' x; echo; echo last", timeout=60, max_output=10_000

@@ -262,6 +262,27 @@ async def test_what_is_asked_for_and_missing_is_a_problem(
     await willing.aclose()
 
 
+async def test_an_image_is_no_key_for_local_sandboxes(project: Path) -> None:
+    provider = LocalProvider(project, SandboxSettings(image="debian"))
+    report = await provider.probe()
+    assert not report.usable
+    assert "sandbox.image" in report.problems[0]
+    await provider.aclose()
+
+
+async def test_a_command_in_flight_ends_with_its_sandbox(make: Make, provider: LocalProvider) -> None:
+    """Released, and cancelled just then: the caller hears of one or the other, never of anything else."""
+    box = await make()
+    told, cut = (asyncio.create_task(box.exec("sleep 1000", timeout=1000)) for _ in range(2))
+    await box.ensure_alive()
+    release = asyncio.create_task(provider.release(box.name))
+    await asyncio.sleep(0)
+    cut.cancel()
+    results = await asyncio.gather(told, cut, return_exceptions=True)
+    assert [type(result) for result in results] == [SandboxGone, asyncio.CancelledError]
+    assert (await release).outcome is ReleaseOutcome.RELEASED
+
+
 def test_names() -> None:
     name = new_name("20261129-143501-k3f9", 12, 3, 1)
     assert name.startswith("ltui-k3f9-g12a3t1-")

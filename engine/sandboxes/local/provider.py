@@ -70,6 +70,10 @@ class LocalProvider:
             return self._report
 
     async def _find_isolation(self) -> ProviderReport:
+        for key in ("image", "region"):
+            if getattr(self._settings, key) is not None:
+                problem = f"local sandboxes have no {key}: they show this machine's own programs; leave sandbox.{key} out"
+                return ProviderReport(self.name, self._settings.isolation, (problem,), ())
         wanted = self._settings.isolation
         candidates = _ORDER if wanted == "auto" else (Isolation(wanted),)
         refusals: list[str] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import socket
 from collections.abc import Mapping, Sequence
@@ -40,6 +41,7 @@ class KeeperConnection(asyncio.Protocol):
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[tuple[Message, bytes]]] = {}
         self._transport: asyncio.Transport | None = None
+        self._ending = False
 
     # -- called by the event loop -------------------------------------------------------------------------------
 
@@ -83,7 +85,7 @@ class KeeperConnection(asyncio.Protocol):
 
     def send(self, message: Message, body: bytes = b"") -> int:
         """Send a request and return its number. Raises SandboxGone."""
-        if self._transport is None or self._transport.is_closing():
+        if self._transport is None or self._transport.is_closing() or self._ending:
             raise self.gone()
         number = next(self._numbers)
         self._transport.write(pack({**message, "id": number}, body))
@@ -102,12 +104,9 @@ class KeeperConnection(asyncio.Protocol):
                 f"the sandbox {self.name} did not answer within {seconds:.0f} s ({message['op']})"
             ) from error
         finally:
-            if (
-                self._waiting.pop(number, None) is not None
-                and message["op"] == "exec"
-                and not self.ended.is_set()
-            ):
-                self.send({"op": "cancel", "job": number})
+            if self._waiting.pop(number, None) is not None and message["op"] == "exec":
+                with contextlib.suppress(SandboxGone):  # then the command is gone too
+                    self.send({"op": "cancel", "job": number})
         if "file_error" in header:
             raise SandboxFileError(header["error"], path=header["path"], reason=header["file_error"])
         if "error" in header:
@@ -119,8 +118,9 @@ class KeeperConnection(asyncio.Protocol):
 
         The keeper hears it as the end of our stream, even one that has only just begun.
         """
-        if self._transport is not None and not self._transport.is_closing():
+        if self._transport is not None and not self._transport.is_closing() and not self._ending:
             self._transport.write_eof()
+        self._ending = True
         try:
             async with asyncio.timeout(_END_SECONDS):
                 await self.ended.wait()
@@ -129,11 +129,6 @@ class KeeperConnection(asyncio.Protocol):
                 f"the sandbox {self.name} did not end within {_END_SECONDS:.0f} s"
             ) from error
         return self.clean
-
-    def abort(self) -> None:
-        """Let go of the connection without waiting for the keeper, which ends by itself then."""
-        if self._transport is not None:
-            self._transport.abort()
 
 
 async def connect(name: str, ours: socket.socket) -> KeeperConnection:

@@ -120,6 +120,7 @@ class Keeper:
         self._unpacker = Unpacker()
         self._outgoing = bytearray()
         self._jobs: dict[int, Job] = {}
+        self._waiting: list[Message] = []
         self._helpers: dict[int, tuple[float, Callable[[int], None]]] = {}
         self._ended = False
         self._wake = wake
@@ -212,11 +213,10 @@ class Keeper:
         try:
             match header["op"]:
                 case "exec":
-                    self._exec(header)
+                    self._waiting.append(header)
+                    self._start_waiting()
                 case "cancel":
-                    job = self._jobs.get(header["job"])
-                    if job is not None and not job.ending:
-                        self._cut(job, timed_out=False)
+                    self._cancel(header["job"])
                 case "ping":
                     self._send({"id": ident})
                 case "write":
@@ -240,6 +240,18 @@ class Keeper:
             )
         except (OSError, ValueError) as error:
             self._send({"id": ident, "error": f"the sandbox's keeper failed: {error}"})
+
+    def _start_waiting(self) -> None:
+        """Start what was asked for, unless a command is just being ended: whatever begins meanwhile would be taken
+        for one of its processes."""
+        while self._waiting and not any(job.ending for job in self._jobs.values()):
+            self._exec(self._waiting.pop(0))
+
+    def _cancel(self, number: int) -> None:
+        self._waiting = [header for header in self._waiting if header["id"] != number]
+        job = self._jobs.get(number)
+        if job is not None and not job.ending:
+            self._cut(job, timed_out=False)
 
     def _resolve(self, path: str) -> str:
         """A path of the contract's (below /work) where this space has it."""
@@ -316,8 +328,8 @@ class Keeper:
                 self._leftovers.take(fd)
             else:
                 job.close(fd)
-        header, body = job.result()
-        self._send(header, body)
+        self._send(*job.result())
+        self._start_waiting()
 
     # -- processes ----------------------------------------------------------------------------------------------
 
