@@ -32,8 +32,10 @@ class Section(BaseModel):
 class SandboxTable(Section):
     """``[runtime.config.sandbox]``: what every attempt's own sandbox is like."""
 
-    provider: Literal["local"] = Field(
-        "local", description="Who runs the sandboxes. 'local': this machine, at no cost."
+    provider: Literal["local", "blaxel"] = Field(
+        "local",
+        description="Who runs the sandboxes. 'local': this machine, at no cost. 'blaxel' is known by name, but not "
+        "available in this version: check and run say so.",
     )
     isolation: Literal["auto", "bubblewrap", "landlock", "none"] = Field(
         "auto",
