@@ -85,7 +85,12 @@ class ToolEpisode(Episode[FileTask, ToolOptions]):
         calls = malformed = 0
 
         def ended(reason: str, turns: int) -> dict[str, Any]:
-            return {"termination_reason": reason, "turns": turns, "calls": calls, "malformed_calls": malformed}
+            return {
+                "termination_reason": reason,
+                "turns": turns,
+                "calls": calls,
+                "malformed_calls": malformed,
+            }
 
         for turn in range(1, self.options.max_turns + 1):
             try:

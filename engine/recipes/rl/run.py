@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.episodes.contract import Task
 from engine.episodes.runtime import Deadlines
-from engine.loops.catalogue import deactivate
+from engine.loops.ending import deactivate
 from engine.loops.errors import LoopsError, LoopsUnavailable
 from engine.loops.session import LoopsSession, SamplingSettings, SessionSettings
 from engine.loops.watch import until_gone

@@ -1,42 +1,10 @@
-"""Questions to Loops that cost nothing: which models it serves, and ending a run's billing."""
+"""Ending a Loops run, so that it stops billing."""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 
-from engine.loops.errors import LoopsError, LoopsUnavailable, explain
-from engine.loops.session import quiet_sdk
-
-
-@dataclass(frozen=True, slots=True)
-class OfferedModel:
-    """A model that Loops serves; ``max_context`` in tokens, None where Loops does not say."""
-
-    name: str
-    max_context: int | None
-
-
-async def offered_models(url: str | None, api_key: str | None, timeout: float = 30.0) -> list[OfferedModel]:
-    """Ask Loops for its models. Opens a session (free) and starts nothing.
-
-    Raises:
-        LoopsUnavailable: wrong key, nothing answers, or not Loops; one sentence.
-    """
-    quiet_sdk()
-    from baseten.loops import ServiceClient
-
-    def ask() -> list[OfferedModel]:
-        service = ServiceClient(api_key=api_key, base_url=url)
-        return [
-            OfferedModel(model.model_name, model.max_context_length)
-            for model in service.get_server_capabilities().supported_models
-        ]
-
-    try:
-        return await asyncio.wait_for(asyncio.to_thread(ask), timeout)
-    except Exception as error:
-        raise LoopsUnavailable(explain(error, "asking which models it serves", url)) from error
+from engine.loops.errors import LoopsError, explain
 
 
 async def deactivate(
