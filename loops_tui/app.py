@@ -21,6 +21,7 @@ from textual.binding import Binding, BindingType
 from textual.reactive import var
 from textual.screen import Screen
 
+from loops_tui.cleaning import Cleaning
 from loops_tui.feed import Feed
 from loops_tui.keys import APP_BINDINGS
 from loops_tui.leaving import Leaving
@@ -38,6 +39,7 @@ log = logging.getLogger(__name__)
 HERE = Path(__file__).parent
 TERMINAL_WATCH_SECONDS = 5.0
 THEME_VARIABLE = "LOOPS_TUI_THEME"
+_NOT_IN_DIALOGS = frozenset({"go_runs", "go_run", "go_sandboxes", "leave", "help"})
 
 
 class LoopsApp(App[int]):
@@ -49,6 +51,7 @@ class LoopsApp(App[int]):
         HERE / "screens" / "runs.tcss",
         HERE / "screens" / "run.tcss",
         HERE / "screens" / "transcript.tcss",
+        HERE / "screens" / "sandboxes.tcss",
     ]
     TITLE = "loops-tui"
     ENABLE_COMMAND_PALETTE = True
@@ -70,12 +73,13 @@ class LoopsApp(App[int]):
         self.project_dir = project_dir
         self.run_in_hand: str | None = None  # the run looked at last
         self.leaving = Leaving(self)
+        self._cleaning = Cleaning(self)
         self.crash: str | None = None
         self._make_hosting = make_hosting
         self._hosting: Hosting | None = None
         self._start = start
         self._overrides = tuple(overrides)
-        self.feed = Feed(open_store, self._fed_screen)
+        self.feed = Feed(open_store, self.fed_screen)
         self._tasks: set[asyncio.Task[None]] = set()
         for theme in THEMES:
             self.register_theme(theme)
@@ -151,7 +155,7 @@ class LoopsApp(App[int]):
 
     # -- what screens ask for ----------------------------------------------------------------------------------
 
-    def _fed_screen(self) -> FedScreen | None:
+    def fed_screen(self) -> FedScreen | None:
         """The screen in view, or the one that shows behind a dialog."""
         if not self._running:
             return None
@@ -166,7 +170,7 @@ class LoopsApp(App[int]):
         self.feed.poke()
 
     def watch_notice(self) -> None:
-        screen = self._fed_screen() if self._running else None
+        screen = self.fed_screen() if self._running else None
         if screen is not None and screen.is_mounted:
             screen.update_banner()
 
@@ -186,7 +190,7 @@ class LoopsApp(App[int]):
 
     def start_run(self, config: Path, overrides: Sequence[str] = ()) -> None:
         """Start a run in this process and open its screen."""
-        self.notice = f"starting {config.name} …"
+        self.notice = f"starting {config.name}: loading the engine, then checking the config …"
         self.spawn(self._start_run(config, tuple(overrides)))
 
     async def _start_run(self, config: Path, overrides: tuple[str, ...]) -> None:
@@ -213,6 +217,15 @@ class LoopsApp(App[int]):
             return
         self.poke()
 
+    @property
+    def cleaning(self) -> bool:
+        """Whether sandboxes are being released right now."""
+        return self._cleaning.under_way
+
+    def clean_up(self, names: Sequence[str], *, force: bool = False) -> None:
+        """Release these sandboxes in the engine's thread and tell how it went."""
+        self._cleaning.begin(names, force=force)
+
     # -- actions -----------------------------------------------------------------------------------------------
 
     def open_run(self, run_id: str) -> None:
@@ -238,6 +251,15 @@ class LoopsApp(App[int]):
         if self.run_in_hand is not None:
             self.open_run(self.run_in_hand)
 
+    def action_go_sandboxes(self) -> None:
+        from loops_tui.screens.sandboxes import SandboxesScreen
+
+        if any(isinstance(screen, SandboxesScreen) for screen in self.screen_stack):
+            while not isinstance(self.screen, SandboxesScreen):
+                self.pop_screen()
+            return
+        self.push_screen(SandboxesScreen())
+
     def action_leave(self) -> None:
         self.leaving.ask()
 
@@ -260,7 +282,7 @@ class LoopsApp(App[int]):
         if action == "go_run":
             return self.run_in_hand is not None
         # A dialog takes no other keys than its own.
-        if self._running and self.screen.is_modal and action in ("go_runs", "go_run", "leave", "help"):
+        if self._running and self.screen.is_modal and action in _NOT_IN_DIALOGS:
             return False
         return super().check_action(action, parameters)
 

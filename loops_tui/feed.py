@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.3
+SPACING_SECONDS = (
+    0.9  # between two reads of a store that changes all the time: more cannot be followed anyway
+)
 STALE_CHECK_SECONDS = 5.0  # how often to look for hosts that died: they, of all, change nothing in the store
 
 type ReadPlan = Callable[[StoreReader], object]
@@ -68,6 +71,7 @@ class Feed:
         self._wish = 0  # counts what screens asked for beyond the store's changes
         self._seen: tuple[int, int, int] | None = None  # (which screen, which wish, which data version)
         self._looked_at: float = 0.0
+        self._read_at: float = 0.0
         self._failing = False
         self.reads = 0  # plans carried out
         self.turns = 0  # times the store was asked whether it has changed
@@ -127,6 +131,11 @@ class Feed:
         version = reader.data_version()
         if plan is None or self._seen == (*wanted, version):
             return None
+        # The first change after a quiet while is shown at once, a stream of them in steps.
+        same_wish = self._seen is not None and self._seen[:2] == wanted
+        if same_wish and now - self._read_at < SPACING_SECONDS:
+            return None
+        self._read_at = now
         self.reads += 1
         return version, plan(reader)
 

@@ -79,7 +79,9 @@ def number(value: float | None, digits: int = 2) -> str:
         return "–"
     if not math.isfinite(value):
         return "nan"
-    if value != 0 and (abs(value) < 10**-digits or abs(value) >= 1e6):
+    if value == 0:
+        return "0" if digits > 2 else "0.00"
+    if abs(value) < 10**-digits or abs(value) >= 1e6:
         return f"{value:.1e}"
     return f"{value:.{digits}f}"
 

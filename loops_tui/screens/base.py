@@ -69,7 +69,8 @@ class Banner(SpanPane):
             return []
         text, tone = self._said
         pieces = list(wrap(text, max(10, width - 4)))
-        return [((" ! " if place == 0 else "   ", tone), (piece, tone)) for place, piece in enumerate(pieces)]
+        glyph = " › " if tone is Tone.INFO else " ! "
+        return [((glyph if place == 0 else "   ", tone), (piece, tone)) for place, piece in enumerate(pieces)]
 
 
 WIDTHS = [(0, "-narrow"), (110, "-wide"), (170, "-huge")]
@@ -114,6 +115,11 @@ class FedScreen(Screen[None]):
         """Whether panes share the space one at a time."""
         return self.has_class("-narrow") or self.has_class("-short")
 
+    @property
+    def in_view(self) -> bool:
+        """Whether this screen is looked at. (Textual's ``is_current`` also holds for the one just behind.)"""
+        return self.app.fed_screen() is self
+
     def on_fresh(self, message: Fresh) -> None:
         self.take(message.data)
 
@@ -132,7 +138,7 @@ class FedScreen(Screen[None]):
             banner.say(self._unreadable, Tone.BAD)
             return
         notice = cast("str | None", self.app.notice)
-        banner.say(notice if notice is not None else self.own_notice())
+        banner.say(notice if notice is not None else self.own_notice(), Tone.INFO)
 
     def own_notice(self) -> str | None:
         """What this screen has to say in the banner."""

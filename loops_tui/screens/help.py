@@ -19,6 +19,7 @@ SECTIONS = {
     "runs": "Runs",
     "run": "Run",
     "transcript": "Transcript",
+    "sandboxes": "Sandboxes",
     "table": "In a table",
     "view": "In a text",
     "pane": "Panes",
@@ -59,7 +60,7 @@ class HelpScreen(ModalScreen[None]):
     """A sheet of keys."""
 
     DEFAULT_CSS = """
-    HelpScreen { align: center middle; background: $background 60%; }
+    HelpScreen { align: center middle; }
     HelpScreen Vertical {
         width: 90; max-width: 96%; height: auto; max-height: 92%;
         background: $surface; border: round $border; padding: 0 1;

@@ -26,7 +26,7 @@ from loops_tui.screens.run_text import (
 from loops_tui.theme import Tone
 from loops_tui.widgets.confirm import confirm
 from loops_tui.widgets.key_bar import KeyBar
-from loops_tui.widgets.spans import SpanView, plain
+from loops_tui.widgets.spans import SpanView, entitle, plain
 from loops_tui.widgets.virtual_table import Cells, VirtualTable
 
 if TYPE_CHECKING:
@@ -163,9 +163,8 @@ class RunScreen(FedScreen):
             self.groups.show(view.groups)
             self.attempts.show(view.attempts)
             newest = "" if self._group_id is not None else " (newest)"
-            self.attempts.border_title = (
-                "Attempts" if view.group_id is None else f"Attempts of group {view.group_id}{newest}"
-            )
+            title = "Attempts" if view.group_id is None else f"Attempts of group {view.group_id}{newest}"
+            entitle(self.attempts, title)
         last = view.log[-1].log_id if view.log else 0
         if last != self._log_seen:
             self._log_seen = last
@@ -175,7 +174,7 @@ class RunScreen(FedScreen):
     def _tick(self) -> None:
         """The clocks of a live run."""
         view = self.view
-        if view is not None and self.is_current and not self.held and not view.run.state.final:
+        if view is not None and self.in_view and not self.held and not view.run.state.final:
             self.view = replace(view, now=time.time())
             self._show()
 

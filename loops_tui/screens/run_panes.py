@@ -13,13 +13,13 @@ from loops_tui.screens.run_read import RunView
 from loops_tui.screens.run_text import curve, curve_words, figures, header, pending
 from loops_tui.theme import Tone
 from loops_tui.widgets.line_plot import empty_plot, plot_lines
-from loops_tui.widgets.spans import Line, Span, SpanPane
+from loops_tui.widgets.spans import Line, Span, SpanPane, entitle
 
 
 class RunHeader(SpanPane):
     """Where the run stands, and what is wrong with it."""
 
-    DEFAULT_CSS = "RunHeader { height: auto; max-height: 4; margin-bottom: 0; }"
+    DEFAULT_CSS = "RunHeader { height: auto; min-height: 2; max-height: 6; }"
 
     def __init__(self) -> None:
         super().__init__(id="header")
@@ -111,8 +111,8 @@ class CurvePane(SpanPane):
         if key == self._drawn:
             return None
         self._drawn = key
-        self.border_title = f"{choice.title} by step"
-        self.border_subtitle = curve_words(points, choice.lower_is_better) if points else ""
+        words = curve_words(points, choice.lower_is_better) if points else ""
+        entitle(self, f"{choice.title} by step", words)
         if not points:
             return empty_plot(width, height, pending(view.run))
         ahead = (
@@ -135,7 +135,7 @@ class FiguresPane(SpanPane):
     def write(self, view: RunView) -> None:
         self._view = view
         done = [step for step in view.steps if step.state == "done"]
-        self.border_title = f"Step {done[-1].step}" if done else "Last step"
+        entitle(self, f"Step {done[-1].step}" if done else "Last step")
         self.recompose_lines()
 
     def compose_lines(self, width: int, height: int) -> list[Line] | None:

@@ -25,6 +25,7 @@ from loops_tui.widgets.safe_text import safe
 from loops_tui.widgets.spans import Line, Span, clip, plain, spread, width_of
 from loops_tui.widgets.step_bar import share_bar, share_legend, step_bar, step_legend
 from loops_tui.widgets.virtual_table import Cells, Column
+from loops_tui.widgets.wrapping import wrap
 from loops_tui.wording import (
     attempt_state,
     count,
@@ -100,7 +101,9 @@ def header(view: RunView, found: Sequence[Finding], width: int) -> list[Line]:
         found = [Finding(Tone.ACCENT, asked), *found]
     for place, finding in enumerate(found[:2]):
         more = f"  (+{len(found) - 2} more)" if place == 1 and len(found) > 2 else ""
-        lines.append(clip(((" ! ", finding.tone), (safe(finding.text, 400) + more, finding.tone)), width))
+        pieces = list(wrap(safe(finding.text, 400) + more, max(20, width - 4)))[:2]
+        for part, piece in enumerate(pieces):
+            lines.append(((" ! " if part == 0 else "   ", finding.tone), (piece, finding.tone)))
     return lines
 
 
@@ -147,7 +150,7 @@ def figures(steps: Sequence[StepRow], run: RunRow, width: int, height: int) -> l
     lines.extend(_discards(now, width))
     kl = kl_of(now)
     if kl is not None:
-        lines.append(_row("KL sampler/trainer k3", number(kl), width))
+        lines.append(_row("KL sampler/trainer k3", number(kl) if kl else "0", width))
     lines.extend(_speed(now, width))
     shares = {name.removeprefix("time/share/"): now[name] for name in now if name.startswith("time/share/")}
     if shares:
@@ -166,7 +169,6 @@ _NAMED = (
     ("spread in a group", "reward/group_std_mean"),
     ("loss", "loss"),
     ("held-out loss", "eval/loss"),
-    ("train loss", "train/loss"),
 )
 
 
@@ -259,8 +261,15 @@ def attempt_cells(row: AttemptRow, now: float) -> Cells:
         plain(str(row.turns) if row.turns else "–", Tone.DIM),
         plain(count(row.sampled_tokens) if row.sampled_tokens else "–", Tone.DIM),
         plain(safe(ending, 120), Tone.BAD if row.error else Tone.DIM),
-        plain(elapsed(seconds), Tone.DIM),
+        plain(_coarse(seconds, running=end is None), Tone.DIM),
     )
+
+
+def _coarse(seconds: float | None, running: bool) -> str:
+    """A running attempt's clock goes in steps: one that ticks in every row is dear on a slow line."""
+    if seconds is not None and running and seconds >= 10:
+        seconds -= seconds % 5
+    return elapsed(seconds)
 
 
 # -- log -----------------------------------------------------------------------------------------------------------

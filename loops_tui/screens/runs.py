@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual.app import ComposeResult
@@ -24,7 +25,7 @@ from loops_tui.theme import Tone
 from loops_tui.widgets.confirm import confirm
 from loops_tui.widgets.filter_line import FilterLine
 from loops_tui.widgets.key_bar import KeyBar
-from loops_tui.widgets.spans import Line, Span, SpanPane
+from loops_tui.widgets.spans import Line, Span, SpanPane, entitle
 from loops_tui.widgets.virtual_table import Cells, VirtualTable
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ class RunsScreen(FedScreen):
 
     def _tick(self) -> None:
         """Clocks of live runs. Nothing moves where nothing runs."""
-        if self.is_current and any(entry.live for entry in self._entries):
+        if self.in_view and any(entry.live for entry in self._entries):
             now = time.time()
             self._entries = [
                 RunEntry(entry.run, entry.rewards, entry.host, now) if entry.live else entry
@@ -128,12 +129,23 @@ class RunsScreen(FedScreen):
         )
         table = self.table
         if self._loaded:
-            table.set_empty(nothing_matches(self._needle) if self._needle and self._entries else EMPTY)
+            table.set_empty(self._empty_words())
         table.show(shown)
-        table.border_title = f"Runs ({len(shown)} of {len(self._entries)})" if self._needle else "Runs"
+        entitle(table, f"Runs ({len(shown)} of {len(self._entries)})" if self._needle else "Runs")
         self._show_details()
         self._write_top()
         self.refresh_bindings()
+
+    def _empty_words(self) -> Sequence[Line]:
+        if self._needle and self._entries:
+            return nothing_matches(self._needle)
+        # While the first run is being started, how to start one is the wrong thing to say.
+        return EMPTY if self.app.notice is None else ()
+
+    def update_banner(self) -> None:
+        super().update_banner()
+        if self._loaded:
+            self.table.set_empty(self._empty_words())
 
     def _show_details(self) -> None:
         pane = self.query_one(RunDetails)

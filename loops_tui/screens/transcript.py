@@ -230,7 +230,7 @@ class TranscriptScreen(FedScreen):
         self._say_matches()
 
     def _say_matches(self) -> None:
-        self.conversation.border_subtitle = self.conversation.match_words()
+        self.conversation.border_subtitle = self.conversation.match_words() or None
         self.refresh_bindings()
 
     def action_back(self) -> None:

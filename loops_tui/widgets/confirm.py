@@ -34,7 +34,7 @@ class Ask(ModalScreen[str | None]):
     """A question with a few answers. The result is the chosen value, None where the person backed out."""
 
     DEFAULT_CSS = """
-    Ask { align: center middle; background: $background 60%; }
+    Ask { align: center middle; }
     Ask > Vertical {
         width: 64; max-width: 94%; height: auto; max-height: 90%;
         padding: 1 2; background: $surface; border: round $border;
@@ -44,7 +44,7 @@ class Ask(ModalScreen[str | None]):
     Ask .line { color: $foreground; }
     Ask Horizontal { width: 100%; height: auto; margin-top: 1; align-horizontal: right; }
     Ask Button { min-width: 8; height: 1; border: none; margin-left: 2; padding: 0 1; background: $panel; }
-    Ask Button:focus { background: $primary; color: $background; text-style: bold; }
+    Ask Button:focus { background: $primary; color: $background; text-style: bold underline; }
     Ask.-many Horizontal { layout: vertical; }
     Ask.-many Button { width: 100%; margin-left: 0; content-align: left middle; text-align: left; }
     """

@@ -27,6 +27,8 @@ Span = tuple[str, Tone]
 Line = tuple[Span, ...]
 
 BLANK: Line = ()
+# Tones that show on blanks too: a ground of their own, or a line under them.
+GROUNDED = frozenset({Tone.MATCH, Tone.MATCH_HERE, Tone.TOKEN_LOW})
 
 
 def plain(text: str, tone: Tone = Tone.PLAIN) -> Line:
@@ -81,23 +83,47 @@ def spread(left: Line, right: Line, width: int) -> Line:
 
 def strip_of(line: Line, width: int, palette: Palette, base: Style, over: Style | None = None) -> Strip:
     """The line as a strip of exactly ``width`` cells; ``over`` is laid over every span (a cursor)."""
-    line = clip(line, width)
-    segments = []
-    used = 0
-    for written, tone in line:
-        style = base + palette[tone]
+    segments: list[Segment] = []
+    run, run_tone, used = "", Tone.PLAIN, 0
+
+    def end_run() -> None:
+        if run:
+            style = base + palette[run_tone]
+            segments.append(Segment(run, style + over if over is not None else style))
+
+    for written, tone in clip(line, width):
         # A defect elsewhere must not become a hole here.
         text = written if written.isprintable() else safe(written, len(written) + 1)
-        segments.append(Segment(text, style + over if over is not None else style))
         used += cell_len(text)
-    if used < width:
-        segments.append(Segment(" " * (width - used), base + over if over is not None else base))
+        # Every change of style costs some forty bytes on the wire; a gap looks the same in either of its neighbours'.
+        if tone is run_tone or (tone not in GROUNDED and run_tone not in GROUNDED and text.isspace()):
+            run += text
+            continue
+        end_run()
+        run, run_tone = text, tone
+    gap = " " * (width - used)
+    if gap and run_tone not in GROUNDED:
+        run, gap = run + gap, ""
+    end_run()
+    if gap:
+        segments.append(Segment(gap, base + over if over is not None else base))
     return Strip(segments, max(used, width))
 
 
 def palette_of(widget: Widget) -> Palette:
     """The palette of the app's theme: every app of this package has one."""
     return cast("Palette", widget.app.palette)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def entitle(widget: Widget, title: str, subtitle: str | None = None) -> None:
+    """Set a widget's titles if they differ: setting one repaints the whole widget, even to what it was.
+
+    Titles are read as markup, so nothing stored may be part of one.
+    """
+    if widget.border_title != title:
+        widget.border_title = title
+    if subtitle is not None and (widget.border_subtitle or "") != subtitle:
+        widget.border_subtitle = subtitle
 
 
 class SpanPane(Widget):
@@ -147,7 +173,27 @@ class SpanPane(Widget):
         return max(1, len(self._lines))
 
 
-class SpanView(ScrollView, can_focus=True):
+class LineView(ScrollView):
+    """A scrolling widget painted line by line, whose height may change many times a second.
+
+    Textual lays the whole screen out anew when ``virtual_size`` changes. Here nothing but the scroll bar depends on
+    it (which is always there), so it is told alone.
+    """
+
+    DEFAULT_CSS = "LineView { overflow-y: scroll; overflow-x: hidden; }"
+
+    def set_height(self, lines: int) -> None:
+        """There are now so many lines."""
+        size = Size(self.scrollable_content_region.width, lines)
+        if size == self.virtual_size:
+            return
+        self.set_reactive(Widget.virtual_size, size)  # pyright: ignore[reportArgumentType]  # a descriptor, seen from the class
+        self.vertical_scrollbar.window_virtual_size = lines
+        if self.scroll_y > self.max_scroll_y:
+            self.scroll_to(y=self.max_scroll_y, animate=False, immediate=True)
+
+
+class SpanView(LineView, can_focus=True):
     """A scrolling pane of lines, painted only where it is looked at."""
 
     ALLOW_SELECT: ClassVar[bool] = False
@@ -167,7 +213,7 @@ class SpanView(ScrollView, can_focus=True):
     def show(self, lines: Sequence[Line], *, keep: bool = True) -> None:
         """Show these lines. ``keep`` leaves the view where it is, unless it follows the end."""
         old, self._lines = self._lines, lines
-        self.virtual_size = Size(self.scrollable_content_region.width, len(lines))
+        self.set_height(len(lines))
         if self.follow and self._at_end:
             self._to_end()
         elif not keep:

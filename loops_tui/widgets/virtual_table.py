@@ -13,13 +13,12 @@ from typing import ClassVar, Protocol
 from rich.style import Style
 from textual import events
 from textual.binding import Binding, BindingType
-from textual.geometry import Region, Size
+from textual.geometry import Region
 from textual.message import Message
-from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from loops_tui.theme import Tone
-from loops_tui.widgets.spans import BLANK, Line, pad, palette_of, plain, strip_of
+from loops_tui.widgets.spans import BLANK, Line, LineView, pad, palette_of, plain, strip_of
 
 GAP = 2
 
@@ -76,7 +75,7 @@ def fit(columns: Sequence[Column], room: int) -> list[tuple[int, Column, int]]:
     return [(index, column, widths[index]) for index, column in chosen]
 
 
-class VirtualTable[ItemT](ScrollView, can_focus=True):
+class VirtualTable[ItemT](LineView, can_focus=True):
     """Rows are items; ``key`` names one for good, ``cells`` writes it."""
 
     ALLOW_SELECT: ClassVar[bool] = False
@@ -186,7 +185,7 @@ class VirtualTable[ItemT](ScrollView, can_focus=True):
         return None if self.cursor_key is None else self._places.get(self.cursor_key)
 
     def _measure(self) -> None:
-        self.virtual_size = Size(self.scrollable_content_region.width, len(self._items) + 1)
+        self.set_height(len(self._items) + 1)
 
     def _layout_columns(self) -> list[tuple[int, Column, int]]:
         width = self.scrollable_content_region.width
@@ -201,17 +200,32 @@ class VirtualTable[ItemT](ScrollView, can_focus=True):
         if not self.is_mounted:
             return
         top = self.scroll_offset.y
-        width = self.size.width
         for y in range(1, self.size.height):
-            place = top + y - 1
-            if self._painted.get(y) != self._state_of(place):
-                self.refresh(Region(0, y, width, 1))
+            before, after = self._painted.get(y), self._state_of(top + y - 1)
+            if before != after:
+                self._repaint_row(y, before, after)
+
+    def _repaint_row(
+        self, y: int, before: tuple[Cells | None, bool] | None, after: tuple[Cells | None, bool]
+    ) -> None:
+        """Repaint the cells of a row that differ, or all of it where more than that has changed."""
+        old, new = before[0] if before is not None else None, after[0]
+        if before is None or old is None or new is None or before[1] != after[1]:
+            self.refresh(Region(0, y, self.size.width, 1))
+            return
+        x = 2
+        for place, (_, _, width) in enumerate(self._layout_columns()):
+            if old[place] != new[place]:
+                self.refresh(Region(x, y, width, 1))
+            x += width + GAP
 
     def _state_of(self, place: int) -> tuple[Cells | None, bool]:
         if place >= len(self._items):
             return (None, False)
         item = self._items[place]
-        return (self._cells(item), self._key(item) == self.cursor_key)
+        cells = self._cells(item)
+        shown = tuple(cells[index] if index < len(cells) else BLANK for index, _, _ in self._layout_columns())
+        return (shown, self._key(item) == self.cursor_key)
 
     def render_line(self, y: int) -> Strip:
         palette = palette_of(self)
@@ -241,10 +255,10 @@ class VirtualTable[ItemT](ScrollView, can_focus=True):
 
     def _row(self, cells: Cells, under_cursor: bool) -> Line:
         spans: list = [("▌ " if under_cursor else "  ", Tone.ACCENT)]
-        for position, (index, column, width) in enumerate(self._layout_columns()):
+        for position, (_, column, width) in enumerate(self._layout_columns()):
             if position:
                 spans.append((" " * GAP, Tone.PLAIN))
-            cell = cells[index] if index < len(cells) else BLANK
+            cell = cells[position]
             line = cell if isinstance(cell, tuple) else cell.line(width)
             spans.extend(pad(line, width, column.right))
         return tuple(spans)

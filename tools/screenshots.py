@@ -1,0 +1,123 @@
+"""Pictures of every screen, taken from the real app on a store filled the same way every time.
+
+``uv run python -m tools.screenshots [DIRECTORY]`` writes ``screenshots/*.svg``, and a PNG of each where
+``rsvg-convert`` is installed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from textual.pilot import Pilot
+
+from loops_tui.app import LoopsApp
+from loops_tui.link import make_hosting, open_store
+from tools.sample_store import fill
+
+SIZES = {"120x40": (120, 40), "80x24": (80, 24)}
+WAIT_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """``steps`` are (keys to press, text to wait for) from the first screen on."""
+
+    name: str
+    steps: Sequence[tuple[str, str]]
+    narrow_steps: Sequence[tuple[str, str]] | None = None  # where the way differs at 80 columns
+
+    def way(self, columns: int) -> Sequence[tuple[str, str]]:
+        return self.narrow_steps if self.narrow_steps is not None and columns < 110 else self.steps
+
+
+_RUN = ("enter", "policy v15")
+_GROUP = ("down down down down", "Attempts of group 120")
+PICTURES = (
+    Picture("runs", ()),
+    Picture("run", (_RUN, _GROUP), (_RUN,)),
+    Picture("run-groups", (_RUN, _GROUP), (_RUN, ("right_square_bracket", "[Groups]"), _GROUP)),
+    Picture(
+        "transcript",
+        (_RUN, _GROUP, ("enter", "Attempts of group 120"), ("enter", "attempt 1 of 8")),
+        (
+            _RUN,
+            ("right_square_bracket", "[Groups]"),
+            _GROUP,
+            ("enter", "group 120"),
+            ("enter", "attempt 1 of 8"),
+        ),
+    ),
+    Picture(
+        "tokens",
+        (_RUN, _GROUP, ("enter", "Attempts of group 120"), ("enter", "attempt 1 of 8"), ("t", "shaded")),
+        (
+            _RUN,
+            ("right_square_bracket", "[Groups]"),
+            _GROUP,
+            ("enter", "group 120"),
+            ("enter", "attempt 1 of 8"),
+            ("t", "shaded"),
+        ),
+    ),
+    Picture("help", (_RUN, ("question_mark", "Keys"))),
+    Picture("stop", (_RUN, ("s", "Stop this run?"))),
+)
+
+
+def screen_text(app: LoopsApp) -> str:
+    """Everything on the screen, as text."""
+    return "\n".join(strip.text for strip in app.screen._compositor.render_strips())
+
+
+async def wait_for(pilot: Pilot[int], true: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not true():
+        if time.monotonic() > deadline:
+            raise SystemExit(f"{what!r} never appeared")
+        await pilot.pause(0.02)
+
+
+async def take(project: Path, picture: Picture, size: tuple[int, int]) -> str:
+    """The picture as SVG."""
+    app = LoopsApp(project, lambda: open_store(project), lambda: make_hosting(project))
+    async with app.run_test(size=size) as pilot:
+        await wait_for(pilot, lambda: "7 runs" in screen_text(app), "7 runs")
+        for keys, text in picture.way(size[0]):
+            await pilot.press(*keys.split())
+            await wait_for(pilot, lambda text=text: text in screen_text(app), text)
+        await pilot.pause(0.3)
+        return app.export_screenshot(title="loops-tui")
+
+
+def main() -> None:
+    target = Path(sys.argv[1] if len(sys.argv) > 1 else "screenshots")
+    target.mkdir(parents=True, exist_ok=True)
+    os.environ.pop("NO_COLOR", None)
+    converter = shutil.which("rsvg-convert")
+    with tempfile.TemporaryDirectory() as scratch:
+        project = Path(scratch) / "agents"
+        for label, size in SIZES.items():
+            for picture in PICTURES:
+                # A fresh store for each: ages and clocks then say the same in every picture.
+                shutil.rmtree(project, ignore_errors=True)
+                project.mkdir()
+                fill(project)
+                svg = asyncio.run(take(project, picture, size))
+                path = target / f"{picture.name}-{label}.svg"
+                path.write_text(svg.replace("<text ", '<text xml:space="preserve" '), encoding="utf-8")
+                if converter is not None:
+                    subprocess.run([converter, str(path), "-o", str(path.with_suffix(".png"))], check=True)
+                print(path)
+
+
+if __name__ == "__main__":
+    main()
