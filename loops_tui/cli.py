@@ -178,6 +178,47 @@ def _ask(run: str, kind: str, as_json: bool) -> NoReturn:
 
 
 @app.command()
+def leases(
+    run: Annotated[str | None, typer.Argument(metavar="[RUN]", help="Only this run's sandboxes.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Also those that were released.")] = False,
+    as_json: Json = False,
+) -> None:
+    """List the sandboxes that may exist, and who holds them."""
+    from loops_tui.commands import leases as commands
+
+    out = Output(as_json)
+    _end(out, lambda: commands.leases(run, out, everything=everything))
+
+
+@app.command()
+def cleanup(
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[RUN|CONFIG]",
+            help="A run, or a config: then all its runs. Without one: everything of this project.",
+        ),
+    ] = None,
+    state_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--state-dir", metavar="DIR", help="The run by its directory, or that directory's state."
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be released, change nothing.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, on a terminal either.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Release the sandboxes that dead processes left behind; safe to repeat."""
+    from loops_tui.commands import leases as commands
+
+    out = Output(as_json)
+    _end(out, lambda: commands.cleanup(target, state_dir, out, dry_run=dry_run, assume_yes=yes))
+
+
+@app.command()
 def serve(
     port: Annotated[int, typer.Option("--port", help="Port on 127.0.0.1 (0: a free one).")] = 0,
     directory: Annotated[

@@ -10,6 +10,14 @@ from textual.binding import Binding, BindingType
 APP_BINDINGS: list[BindingType] = [
     Binding("1", "go_runs", "Runs", show=False, id="app.runs", tooltip="Every run of this project"),
     Binding("3", "go_run", "Run", show=False, id="app.run", tooltip="The run looked at last"),
+    Binding(
+        "4",
+        "go_sandboxes",
+        "Sandboxes",
+        show=False,
+        id="app.sandboxes",
+        tooltip="Every sandbox that may exist; what was left behind",
+    ),
     Binding("q", "leave", "Quit", id="app.quit", tooltip="Leave; asks where a run lives in this app"),
     Binding(
         "question_mark", "help", "Help", id="app.help", tooltip="All keys of this screen", key_display="?"

@@ -6,12 +6,14 @@ Imports wait until something is asked for: the first paint must not.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from loops_tui.ports import Hosting, StartRefused
+from loops_tui.ports import CleanupFailed, Hosting, StartRefused
 
 if TYPE_CHECKING:
+    from engine.hosting.cleanup import CleanupReport
     from engine.hosting.runs_here import RunsHere
     from engine.store.store import Store
 
@@ -40,19 +42,37 @@ class HereLazily:
     def start(self, config: Path, overrides: Sequence[str]) -> str:
         """Start a run and return its id; blocks for seconds. Raises StartRefused."""
         from engine.hosting.errors import HostingError
-        from engine.hosting.runs_here import RunsHere
         from engine.project import ConfigError
         from engine.store.errors import StoreError
 
-        if self._runs is None:
-            self._runs = RunsHere(self._project_dir)
         try:
-            return self._runs.start(config, overrides)
+            return self._made().start(config, overrides)
         except (ConfigError, HostingError, StoreError) as error:
             first, *rest = str(error).splitlines() or ["no reason was given"]
             raise StartRefused(first, rest) from error
         except TimeoutError as error:
             raise StartRefused("the run did not begin in time; .loops/app.log may say more") from error
+
+    def clean_up(self, names: Sequence[str], *, force: bool) -> CleanupReport:
+        """Release sandboxes; blocks until that is confirmed. Raises CleanupFailed."""
+        from engine.hosting.errors import HostingError
+        from engine.store.errors import StoreError
+
+        try:
+            return self._made().clean_up(names, force=force)
+        except (HostingError, StoreError) as error:
+            raise CleanupFailed(str(error)) from error
+        except CancelledError as error:
+            raise CleanupFailed("the engine is ending; what is left stays on the list") from error
+        except TimeoutError as error:
+            raise CleanupFailed("releasing takes too long; what is left stays on this list") from error
+
+    def _made(self) -> RunsHere:
+        from engine.hosting.runs_here import RunsHere
+
+        if self._runs is None:
+            self._runs = RunsHere(self._project_dir)
+        return self._runs
 
     def live(self) -> Sequence[str]:
         return () if self._runs is None else self._runs.live()

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from engine.hosting.cleanup import CleanupReport
 
 
 class Hosting(Protocol):
@@ -18,6 +21,13 @@ class Hosting(Protocol):
 
     def start(self, config: Path, overrides: Sequence[str]) -> str:
         """Start a run and return its id. Raises :class:`StartRefused` with a sentence for a person."""
+        ...
+
+    def clean_up(self, names: Sequence[str], *, force: bool) -> CleanupReport:
+        """Release these sandboxes, or with no names all that no living process holds, and say what became of each.
+
+        ``force``: even where a living process holds them. Raises :class:`CleanupFailed` with a sentence.
+        """
         ...
 
     def live(self) -> Sequence[str]:
@@ -39,6 +49,10 @@ class Hosting(Protocol):
     def close(self) -> None:
         """End the engine's loop. Bounded."""
         ...
+
+
+class CleanupFailed(Exception):
+    """Nothing could be asked or released; the message is for a person."""
 
 
 class StartRefused(Exception):

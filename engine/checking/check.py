@@ -9,6 +9,7 @@ from engine.checking.bounded import run_bounded
 from engine.checking.models import check_local_model, check_loops_model
 from engine.checking.output import check_output
 from engine.checking.rendering import check_rendering
+from engine.checking.sandboxes import check_sandboxes
 from engine.config.problems import ConfigError, Problem
 from engine.config.report import CheckReport, Severity
 from engine.config.settings import loss_config_doubts
@@ -38,7 +39,8 @@ async def check(project: Project, *, loops: bool = True) -> CheckReport:
         tasks = await _attempt(project.tasks, TASKS_SECONDS, "reading the tasks", report)
         if tasks is not None:
             report.lines.append(f"Runtime: {project.config.runtime.factory}; tasks: {len(tasks)}")
-        report.lines.append(_capabilities(episode))
+        report.lines.append(_capabilities(project, episode))
+    await check_sandboxes(project, report)
     if not any(finding.key == "model.base_model" for finding in report.findings):
         await check_rendering(project, report)  # the tokenizer of a model that is not there says nothing
     _check_sampling(project, report)
@@ -65,10 +67,12 @@ async def _attempt[ResultT](
     return None
 
 
-def _capabilities(episode: LoadedEpisode) -> str:
+def _capabilities(project: Project, episode: LoadedEpisode) -> str:
     cls, name = episode.cls, episode.name
+    # What the runtime has to hold for an attempt: the policy while it samples, a sandbox from setup to grading.
+    phases = "sampling" if project.config.runtime.config.sandbox is None else "setup, sampling, grading"
     return (
-        f"Capabilities: model access {cls.model_access} ({name}.model_access); runtime-acquired phases sampling; "
+        f"Capabilities: model access {cls.model_access} ({name}.model_access); runtime-acquired phases {phases}; "
         f"grading retries {cls.grading_retries} ({name}.grading_retries); group grading false"
     )
 
@@ -102,13 +106,10 @@ def _training_lines(project: Project) -> list[str]:
         "agent": runtime.agent_timeout_seconds,
         "grading": runtime.grading_timeout_seconds,
     }
-    sandbox = []
     if runtime.sandbox is not None:
         phases = {"sandbox": runtime.provision_timeout_seconds, **phases}
-        sandbox = [f"Sandbox: {runtime.sandbox.provider}, one for each attempt"]
     clock = " + ".join(f"{name} {seconds:g}" for name, seconds in phases.items())
     return [
-        *sandbox,
         f"Mode: {training.mode}; batch: {training.groups_per_step} × {training.group_size}",
         f"Loss: {training.loss}",
         f"Loss aggregation: {training.loss_aggregation}",

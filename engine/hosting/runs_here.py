@@ -6,10 +6,11 @@ import asyncio
 import concurrent.futures
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from engine.hosting.cleanup import release_left_behind
 from engine.hosting.engine_loop import EngineLoop
 from engine.hosting.host import RunHost, Train
 from engine.hosting.local_server import LocalServer
@@ -17,12 +18,15 @@ from engine.hosting.prepare import check_project, load_project, require_sound
 
 if TYPE_CHECKING:
     from engine.config.report import CheckReport
+    from engine.hosting.cleanup import CleanupReport
     from engine.project import Project
 
 log = logging.getLogger(__name__)
 
 BEGIN_SECONDS = 300.0
 """How long loading, checking and claiming may take; a tokenizer may have to be downloaded."""
+CLEANUP_SECONDS = 600.0
+"""How long releasing may take: each sandbox is tried a few times, sixteen at once."""
 CLOSE_SECONDS = 60.0
 
 
@@ -53,6 +57,14 @@ class RunsHere:
     def check(self, config: Path | str, overrides: Sequence[str] = ()) -> CheckReport:
         """Load and check a config and store the report. Blocks for seconds. Raises ConfigError or StoreError."""
         return self._loop.submit(self._check(config, tuple(overrides))).result(BEGIN_SECONDS)
+
+    def clean_up(self, names: Collection[str] = (), *, force: bool = False) -> CleanupReport:
+        """Release these sandboxes, or all that no living process holds; ``force`` also where one does.
+
+        Blocks until each is confirmed. Raises HostingError, StoreError or TimeoutError.
+        """
+        work = release_left_behind(self._project_dir, names=names, force=force)
+        return self._loop.submit(work).result(CLEANUP_SECONDS)
 
     def live(self) -> list[str]:
         """Ids of the runs that are still going here."""

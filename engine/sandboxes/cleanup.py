@@ -58,16 +58,17 @@ class CleanupReport:
 class _Scope:
     """Whose sandboxes are meant."""
 
-    run: str | None
+    runs: frozenset[str] | None
     force_hosts: frozenset[str]
     names: frozenset[str]
+    force: bool
 
     def covers(self, name: str, run_id: str | None) -> bool:
-        return (not self.names or name in self.names) and (self.run is None or run_id == self.run)
+        return (not self.names or name in self.names) and (self.runs is None or run_id in self.runs)
 
     def spares(self, name: str, host_id: str | None, *, alive: bool) -> bool:
         """Whether a sandbox is left alone because somebody holds it."""
-        return alive and name not in self.names and host_id not in self.force_hosts
+        return alive and not (self.force and name in self.names) and host_id not in self.force_hosts
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +84,18 @@ type _Listed = dict[str, tuple[Provider, ProviderSandbox]]
 async def cleanup(
     store: Store,
     project_dir: Path,
-    run: str | None = None,
+    run: str | Collection[str] | None = None,
     *,
     dry_run: bool = False,
     force_hosts: Collection[str] = (),
     names: Collection[str] = (),
+    force: bool = True,
     providers: Mapping[str, Provider] | None = None,
 ) -> CleanupReport:
-    """Release every sandbox of the project (or of one run, by its full id) that no living host holds.
+    """Release every sandbox of the project (or of one run or several, by their full ids) that no living host holds.
 
-    ``force_hosts``: hosts whose sandboxes go although they live. ``names``: only these sandboxes, whoever holds them.
+    ``force_hosts``: hosts whose sandboxes go although they live. ``names``: only these sandboxes, whoever holds them,
+    unless ``force`` is false.
     ``providers``: by name; the local one is always there. Raises StoreError; a provider's failure is in the report.
     """
     own = None if providers is not None and "local" in providers else LocalProvider(project_dir)
@@ -101,7 +104,8 @@ async def cleanup(
         usable["local"] = own
     report = CleanupReport(dry_run)
     try:
-        scope = _Scope(run, frozenset(force_hosts), frozenset(names))
+        runs = None if run is None else frozenset([run] if isinstance(run, str) else run)
+        scope = _Scope(runs, frozenset(force_hosts), frozenset(names), force)
         listed = await _ask(usable, project_label(project_dir), report)
         # The journal comes second: a sandbox's row is always older than the sandbox.
         seen = await asyncio.to_thread(_read, store, listed)
@@ -137,6 +141,7 @@ class _Seen:
     """Open leases, living hosts, and what the providers have."""
 
     rows: list[LeaseRow]
+    holders: dict[str, HostRow]  # by the sandbox's name
     live: dict[str, HostRow]
     listed: _Listed
 
@@ -144,7 +149,9 @@ class _Seen:
 def _read(store: Store, listed: _Listed) -> _Seen:
     reader = store.reader()
     try:
-        return _Seen(reader.leases(states=OPEN_STATES), reader.live_hosts(time.time()), listed)
+        now = time.time()
+        rows = reader.leases(states=OPEN_STATES)
+        return _Seen(rows, reader.lease_holders(rows, now), reader.live_hosts(now), listed)
     finally:
         reader.close()
 
@@ -157,7 +164,7 @@ def _known(
     for row in seen.rows:
         if not scope.covers(row.name, row.run_id):
             continue
-        host = seen.live.get(row.host_id or "")
+        host = seen.holders.get(row.name)
         alive, held = host is not None, ""
         if host is not None:
             held = f"held by process {host.pid} on {host.hostname} ({host.kind})"
@@ -182,7 +189,8 @@ def _unknown(seen: _Seen, scope: _Scope, report: CleanupReport) -> list[_Target]
         entry = CleanupEntry(name, provider.name, run_id, f"not in the journal; {sandbox.state}")
         host_id = sandbox.labels.get(LABEL_HOST)
         if scope.spares(name, host_id, alive=host_id in seen.live or sandbox.owner_alive is True):
-            report.skipped_live.append(entry)
+            held = "held by a living process; not in the journal"
+            report.skipped_live.append(CleanupEntry(name, provider.name, run_id, held))
         else:
             report.unknown_found.append(entry)
             targets.append(_Target(entry, provider, known=False))

@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from typing import Any
 
+from engine.config import durations
 from engine.sandboxes.errors import InvalidRequest
 
 PROVIDERS = ("local", "blaxel")
 ISOLATIONS = ("auto", "bubblewrap", "landlock", "none")
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_DURATION = re.compile(r"(?:\d+(?:\.\d+)?[smhd])+\Z")
-_PART = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 
 
 def parse_duration(text: str | float) -> float:
     """Seconds of "90s", "45m", "1h", "1h30m", "2d" or a number of seconds. Raises InvalidRequest."""
     if isinstance(text, bool) or not isinstance(text, str | int | float):
         raise InvalidRequest(f'{text!r} is no duration; write for example "1h"')
-    if isinstance(text, str):
-        compact = text.replace(" ", "").lower()
-        if not _DURATION.match(compact):
-            raise InvalidRequest(f'{text!r} is no duration; write for example "90s", "45m", "1h" or "1h30m"')
-        seconds = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(compact))
-    else:
-        seconds = float(text)
-    if not 0 < seconds < 366 * 86400:
-        raise InvalidRequest(f"{text!r} is no usable duration: it must be above 0 and below a year")
-    return seconds
+    try:
+        return durations.parse_duration(text if isinstance(text, str) else f"{text:f}s")
+    except ValueError as error:
+        raise InvalidRequest(f"a duration {error}") from error
 
 
 @dataclass(frozen=True, slots=True)

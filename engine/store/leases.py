@@ -8,24 +8,61 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from engine.store.codec import encode_field, encode_row, upsert_sql
 from engine.store.errors import StoreError
 from engine.store.hosts import marks
 from engine.store.redact import Redactor
-from engine.store.rows import LeaseRow, LeaseState
+from engine.store.rows import FINAL_STATES, HostRow, LeaseRow, LeaseState, RunState
 
 OPEN_STATES = (LeaseState.INTENDED, LeaseState.ACTIVE, LeaseState.RELEASING, LeaseState.LOST)
 """The states of a sandbox that may exist."""
 
+_LET_GO = FINAL_STATES - {RunState.INTERRUPTED}
+"""A run that ended so holds nothing any more, even where its process lives on (an app that hosted it). An interrupted
+one may only have slept."""
+
 type _Act = Callable[[sqlite3.Connection], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseCounts:
+    """Sandboxes of a run that may exist: ``live`` as far as is known, ``lost`` where releasing one has failed."""
+
+    live: int = 0
+    lost: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseView:
+    """A lease, its run's name, and the living host that holds the sandbox right now."""
+
+    lease: LeaseRow
+    run_name: str | None
+    holder: HostRow | None
+
+    @property
+    def open(self) -> bool:
+        """Whether the sandbox may exist."""
+        return self.lease.state is not LeaseState.RELEASED
+
+    @property
+    def left_behind(self) -> bool:
+        """Whether it may exist although nobody alive holds it."""
+        return self.open and self.holder is None
 
 
 class _Reading(Protocol):
     def _rows[RowT](self, row_type: type[RowT], sql: str, values: Sequence[object]) -> list[RowT]: ...
+    def live_hosts(self, now: float) -> dict[str, HostRow]: ...
+    def leases(
+        self, run_id: str | None = None, states: Collection[LeaseState] | None = None
+    ) -> list[LeaseRow]: ...
+    def lease_holders(self, leases: Iterable[LeaseRow], now: float) -> dict[str, HostRow]: ...
     def _reading(self) -> contextlib.AbstractContextManager[sqlite3.Connection]: ...
 
 
@@ -45,6 +82,10 @@ class LeaseQueries:
             names = tuple(str(state) for state in states)
             wheres.append(f"state IN ({marks(names)})")
             values.extend(names)
+            if LeaseState.RELEASED not in states:
+                wheres.append(
+                    "state != 'released'"
+                )  # says to SQLite that the index of open leases has them all
         where = f"WHERE {' AND '.join(wheres)}" if wheres else ""
         return self._rows(LeaseRow, f"SELECT * FROM leases {where} ORDER BY created_at, name", values)
 
@@ -60,6 +101,57 @@ class LeaseQueries:
                 "SELECT run_id, count(*) FROM leases WHERE state != 'released' GROUP BY run_id"
             ).fetchall()
             return {row[0]: row[1] for row in rows}
+
+    def lease_counts(self: _Reading) -> dict[str | None, LeaseCounts]:
+        """The sandboxes that each run may have right now; runs without any are not in it."""
+        with self._reading() as connection:
+            rows = connection.execute(
+                "SELECT run_id, sum(state != 'lost'), sum(state = 'lost') FROM leases WHERE state != 'released' "
+                "GROUP BY run_id"
+            ).fetchall()
+            return {row[0]: LeaseCounts(row[1], row[2]) for row in rows}
+
+    def released_leases(self: _Reading, limit: int, run_id: str | None = None) -> list[LeaseRow]:
+        """The leases that were released last, newest first."""
+        where, values = ("", []) if run_id is None else ("AND run_id = ?", [run_id])
+        sql = f"SELECT * FROM leases WHERE state = 'released' {where} ORDER BY released_at DESC, name LIMIT ?"
+        return self._rows(LeaseRow, sql, [*values, limit])
+
+    def lease_holders(self: _Reading, leases: Iterable[LeaseRow], now: float) -> dict[str, HostRow]:
+        """The living host that holds each of these sandboxes, by the sandbox's name; nobody where there is none.
+
+        A host holds what it leased until its run has ended or another host has taken the run over. What it could
+        not release (LOST) it has given up.
+        """
+        rows, live = list(leases), self.live_hosts(now)
+        runs = _runs_of(self, rows, "run_id, host_id, state")
+        held: dict[str, HostRow] = {}
+        for lease in rows:
+            host = live.get(lease.host_id or "")
+            if host is None or lease.state in (LeaseState.LOST, LeaseState.RELEASED):
+                continue
+            run = runs.get(lease.run_id or "")
+            if run is None or (run[1] == lease.host_id and RunState(run[2]) not in _LET_GO):
+                held[lease.name] = host
+        return held
+
+    def lease_views(self: _Reading, leases: Iterable[LeaseRow], now: float) -> list[LeaseView]:
+        """These leases with what a person wants to know beside them (``now`` in Unix seconds)."""
+        rows = list(leases)
+        holders = self.lease_holders(rows, now)
+        names = _runs_of(self, rows, "run_id, name")
+        return [
+            LeaseView(row, names[row.run_id][1] if row.run_id in names else None, holders.get(row.name))
+            for row in rows
+        ]
+
+
+def _runs_of(reader: _Reading, leases: Iterable[LeaseRow], columns: str) -> dict[str | None, tuple[Any, ...]]:
+    """Columns of these leases' runs, by the run's id."""
+    ids = tuple({lease.run_id for lease in leases if lease.run_id is not None})
+    with reader._reading() as connection:
+        rows = connection.execute(f"SELECT {columns} FROM runs WHERE run_id IN ({marks(ids)})", ids)
+        return {row[0]: tuple(row) for row in rows}
 
 
 class _Writing(Protocol):

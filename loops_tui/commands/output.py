@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +108,16 @@ def explain(error: Exception) -> tuple[str, int]:
     path = write_crash(Path.cwd(), clean, error)
     told = " ".join(clean(f"{type(error).__name__}: {error}").split())[:300]
     return f"internal error: {told}; the details are in {path}", FAILED
+
+
+def columns(rows: Iterable[Sequence[str]]) -> list[str]:
+    """Rows of a table as lines, each column as wide as it must be."""
+    cells = [[safe(cell, 200) for cell in row] for row in rows]
+    widths = [max(len(row[place]) for row in cells) for place in range(len(cells[0]))] if cells else []
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in cells
+    ]
 
 
 class UsageError(Exception):

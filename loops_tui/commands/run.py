@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from loops_tui.commands.follow import BackgroundFollower
 from loops_tui.commands.output import BAD_INPUT, DONE, Output, UsageError
+from loops_tui.commands.runs import lease_value, say_left
 
 if TYPE_CHECKING:
+    from engine.store.leases import LeaseCounts
     from engine.store.rows import RunRow
 
 DEMO_EXAMPLE = "in_process_direct"
@@ -55,9 +57,19 @@ def run(config: str, overrides: Sequence[str], out: Output, *, project_dir: Path
     if end.run is None:
         out.value(run_failure("it was told to end before the run had begun"))
         return end.status
-    out.value(run_value(end.run))
+    held = _held(here, end.run.run_id)
+    out.value(run_value(end.run, held))
     _say_end(end.run, out)
+    say_left(end.run, held, out)
     return end.status
+
+
+def _held(project_dir: Path, run_id: str) -> LeaseCounts | None:
+    """The sandboxes that a run may still have, as the store says."""
+    from engine.store.store import Store
+
+    with Store.open(project_dir) as store:
+        return store.reader().lease_counts().get(run_id)
 
 
 def run_detached(config: str, overrides: Sequence[str], out: Output) -> int:
@@ -69,7 +81,8 @@ def run_detached(config: str, overrides: Sequence[str], out: Output) -> int:
     run_id = detach_run(config, overrides, here)
     with Store.open(here) as store:
         row = store.reader().run(run_id)
-    out.value(run_value(row))
+        held = store.reader().lease_counts().get(run_id)
+    out.value(run_value(row, held))
     out.line(f"Run {run_id} goes on in a process of its own.")
     out.note(f"Watch it with `loops-tui watch {run_id}`, end it with `loops-tui stop {run_id}`.")
     return DONE
@@ -125,7 +138,7 @@ def prepare_demo(project_dir: Path) -> Path:
     return config
 
 
-def run_value(row: RunRow) -> dict[str, Any]:
+def run_value(row: RunRow, held: LeaseCounts | None = None) -> dict[str, Any]:
     """What ``run --json`` prints of a run."""
     return {
         "run": row.run_id,
@@ -134,7 +147,7 @@ def run_value(row: RunRow) -> dict[str, Any]:
         "run_dir": row.run_dir,
         "loops_run_id": row.loops_run_id,
         "reward": {"first": row.reward_first, "last": row.reward_last},
-        "leases": {"live": 0, "lost": 0},
+        "leases": lease_value(held),
         "error": row.error,
     }
 
@@ -148,7 +161,7 @@ def run_failure(sentence: str) -> dict[str, Any]:
         "run_dir": None,
         "loops_run_id": None,
         "reward": {"first": None, "last": None},
-        "leases": {"live": 0, "lost": 0},
+        "leases": lease_value(None),
         "error": sentence,
     }
 

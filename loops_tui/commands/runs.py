@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loops_tui.commands.follow import follow_to_end
-from loops_tui.commands.output import DONE, FAILED, Output, open_project_store
+from loops_tui.commands.output import DONE, FAILED, Output, columns, open_project_store
+from loops_tui.lease_words import counted
 
 if TYPE_CHECKING:
+    from engine.store.leases import LeaseCounts
     from engine.store.queries import StoreReader
     from engine.store.rows import HostRow, RunRow
 
@@ -30,14 +32,33 @@ def runs(out: Output, *, limit: int) -> int:
         reader = store.reader()
         rows = reader.runs(limit)
         hosts = reader.live_hosts(time.time())
-    out.value([_value(row, hosts.get(row.host_id or "")) for row in rows])
+        held = reader.lease_counts()
+    out.value([_value(row, hosts.get(row.host_id or ""), held.get(row.run_id)) for row in rows])
     if not out.as_json:
-        for line in _table(rows):
+        for line in _table(rows, held):
             out.line(line)
+    for row in rows:
+        say_left(row, held.get(row.run_id), out)
     return DONE
 
 
-def _value(row: RunRow, host: HostRow | None) -> dict[str, Any]:
+def lease_value(counts: LeaseCounts | None) -> dict[str, int]:
+    """A run's sandboxes that may exist, for JSON."""
+    return {"live": 0, "lost": 0} if counts is None else {"live": counts.live, "lost": counts.lost}
+
+
+def say_left(row: RunRow, counts: LeaseCounts | None, out: Output) -> None:
+    """What a run that has ended left behind, and how to let go of it."""
+    if counts is None or not row.state.final:
+        return
+    number = counts.live + counts.lost
+    out.note(
+        f"Run {row.run_id} ({row.state}) left {counted(number, 'sandbox')} behind: "
+        f"`loops-tui cleanup {row.run_id}` releases {'it' if number == 1 else 'them'}"
+    )
+
+
+def _value(row: RunRow, host: HostRow | None, counts: LeaseCounts | None) -> dict[str, Any]:
     return {
         "run": row.run_id,
         "name": row.name,
@@ -59,23 +80,23 @@ def _value(row: RunRow, host: HostRow | None) -> dict[str, Any]:
         "host": None
         if host is None or row.state.final
         else {"pid": host.pid, "hostname": host.hostname, "kind": host.kind},
+        "leases": lease_value(counts),
         "error": row.error,
     }
 
 
-def _table(rows: list[RunRow]) -> list[str]:
+def _table(rows: list[RunRow], held: dict[str | None, LeaseCounts]) -> list[str]:
     if not rows:
         return ["no runs yet"]
-    cells = [("RUN", "STATE", "STEP", "REWARD", "MODEL", "NAME")]
+    with_sandboxes = any(row.run_id in held for row in rows)  # a column of zeros tells nothing
+    cells = [["RUN", "STATE", "STEP", "REWARD", *(["SANDBOXES"] if with_sandboxes else []), "MODEL", "NAME"]]
     for row in rows:
         reward = "-" if row.reward_last is None else f"{row.reward_last:.3f}"
         steps = f"{row.step}/{row.max_steps}"
-        cells.append((row.run_id, str(row.state), steps, reward, row.base_model, row.name))
-    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in cells
-    ]
+        counts = held.get(row.run_id)
+        number = [str(counts.live + counts.lost if counts else 0)] if with_sandboxes else []
+        cells.append([row.run_id, str(row.state), steps, reward, *number, row.base_model, row.name])
+    return columns(cells)
 
 
 def watch(ref: str | None, out: Output) -> int:
@@ -98,7 +119,9 @@ def watch(ref: str | None, out: Output) -> int:
         )
         last = reader.last_log(row.run_id, _LAST_LINES)
         row = follow_to_end(store, row.run_id, last[0].log_id - 1 if last else 0)
+        held = reader.lease_counts().get(row.run_id)
     out.line(f"Run {row.run_id} is {row.state}" + (f": {row.error}" if row.error else ""))
+    say_left(row, held, out)
     return exit_status(row.state)
 
 

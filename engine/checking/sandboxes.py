@@ -1,0 +1,134 @@
+"""Can the sandboxes that a config asks for be made here, how well do they hold, and is there room for all of them?"""
+
+from __future__ import annotations
+
+import resource
+from typing import TYPE_CHECKING
+
+from engine.config.durations import parse_duration
+from engine.config.report import CheckReport, Severity
+from engine.sandboxes.contract import Isolation, ProviderReport
+from engine.sandboxes.errors import SandboxError
+from engine.sandboxes.for_run import derived_ttl, open_provider
+from engine.sandboxes.settings import SandboxSettings
+
+if TYPE_CHECKING:
+    from engine.config.sections import SandboxTable
+    from engine.project import Project
+
+_TABLE = "runtime.config.sandbox"
+
+#: Open files of the engine's process. Each local sandbox keeps one (the socket to its keeper), each attempt that
+#: waits for a reply one more (its connection to Loops); a sandbox being made has three for a moment. The rest is
+#: what a run has open anyway: the store, its log, the server's and the broker's pipes, loaded libraries.
+FILES_PER_SANDBOX = 1
+FILES_PER_REQUEST = 1
+FILES_BEING_MADE = 2
+FILES_OF_A_RUN = 100
+
+
+async def check_sandboxes(project: Project, report: CheckReport) -> None:
+    """Nothing to do where the config has no sandboxes. A local sandbox is tried for real, and is gone afterwards."""
+    table = project.config.runtime.config.sandbox
+    if table is None:
+        return
+    _check_ttl(project, table, report)
+    try:
+        settings = SandboxSettings.from_table(table.model_dump())
+        provider = open_provider(project.working_dir, settings)
+    except SandboxError as error:
+        report.add(Severity.ERROR, project.loaded.problem(_TABLE, str(error)))
+        return
+    try:
+        found = await provider.probe()
+    finally:
+        await provider.aclose()
+    for problem in found.problems:
+        report.add(Severity.ERROR, project.loaded.problem(f"{_TABLE}.isolation", problem))
+    if found.usable:
+        report.lines.append(_line(project, table, found))
+        _warn_of_isolation(project, found, report)
+        if found.isolation != Isolation.REMOTE:
+            _check_open_files(project, settings, report)
+
+
+def attempt_seconds(project: Project) -> float:
+    """One attempt's deadlines together, as a sandbox has to outlast them."""
+    runtime = project.config.runtime.config
+    return (
+        runtime.provision_timeout_seconds
+        + runtime.setup_timeout_seconds
+        + runtime.agent_timeout_seconds
+        + runtime.grading_timeout_seconds
+    )
+
+
+def _check_ttl(project: Project, table: SandboxTable, report: CheckReport) -> None:
+    if table.ttl is None:
+        return
+    needed = attempt_seconds(project)
+    if parse_duration(table.ttl) < needed:
+        report.add(
+            Severity.ERROR,
+            project.loaded.problem(
+                f"{_TABLE}.ttl",
+                f"a sandbox's ttl of {table.ttl} is shorter than one attempt may take "
+                f"({needed:g} s: provisioning, setup, agent and grading together), so sandboxes in use would be ended",
+                f'Write at least ttl = "{_minutes(needed)}", or leave it out: it is derived then',
+            ),
+        )
+
+
+def _minutes(seconds: float) -> str:
+    """A duration, in whole minutes, that is at least so long."""
+    return f"{int(-(-seconds // 60))}m"
+
+
+def _line(project: Project, table: SandboxTable, found: ProviderReport) -> str:
+    sizes = f"memory {table.memory_mb} MiB"
+    sizes += f" a process, disk {table.disk_mb} MiB" if found.isolation != Isolation.REMOTE else ""
+    ttl = table.ttl or f"{derived_ttl(attempt_seconds(project)):g}s (derived from the attempt's deadlines)"
+    return f"Sandboxes: {found.provider}, isolation {found.isolation}; {sizes}; ttl {ttl}"
+
+
+def _warn_of_isolation(project: Project, found: ProviderReport, report: CheckReport) -> None:
+    remedy = None
+    if found.isolation == Isolation.NONE:
+        remedy = 'Use isolation = "auto" for anything but trusted code'
+    elif found.isolation == Isolation.LANDLOCK:
+        remedy = "Install bubblewrap (bwrap) for namespaces and a root of their own"
+    loud = "NOTHING ISOLATES THE SANDBOXES: " if found.isolation == Isolation.NONE else ""
+    for warning in found.warnings:
+        text = f"{loud}{warning}"
+        report.add(Severity.WARNING, project.loaded.problem(f"{_TABLE}.isolation", text, remedy))
+        loud, remedy = "", None  # said once
+
+
+def open_files_needed(attempts: int, creates: int) -> int:
+    """Open files of the engine's process with so many attempts at once (an estimate; see the constants)."""
+    return (
+        FILES_OF_A_RUN
+        + attempts * (FILES_PER_SANDBOX + FILES_PER_REQUEST)
+        + min(attempts, creates) * FILES_BEING_MADE
+    )
+
+
+def _check_open_files(project: Project, settings: SandboxSettings, report: CheckReport) -> None:
+    limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    attempts = project.config.max_concurrent_rollouts
+    needed = open_files_needed(attempts, settings.max_concurrent_creates)
+    if limit == resource.RLIM_INFINITY or needed <= limit:
+        return
+    certain = attempts * FILES_PER_SANDBOX >= limit
+    raised = (
+        "" if most != resource.RLIM_INFINITY and needed > most else f"Raise it with ulimit -n {needed}, or "
+    )
+    remedy = f"{raised}lower training.max_concurrent_rollouts"
+    report.add(
+        Severity.ERROR if certain else Severity.WARNING,
+        project.loaded.problem(
+            "training.max_concurrent_rollouts",
+            f"{attempts} attempts at once need about {needed} open files in this process, and the limit is {limit}",
+            remedy[0].upper() + remedy[1:],
+        ),
+    )

@@ -1,0 +1,139 @@
+"""Release what dead processes left behind: the public face of the sandboxes' cleanup for app and commands."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engine.sandboxes.cleanup import CleanupEntry, CleanupReport, cleanup
+from engine.sandboxes.contract import Provider
+from engine.sandboxes.errors import ProviderError
+from engine.sandboxes.for_run import open_provider
+from engine.sandboxes.local.provider import LocalProvider
+from engine.sandboxes.settings import SandboxSettings
+from engine.store.errors import UnknownRun
+from engine.store.leases import OPEN_STATES
+from engine.store.store import Store
+
+if TYPE_CHECKING:
+    from engine.store.rows import RunRow
+
+__all__ = [
+    "CleanupEntry",
+    "CleanupReport",
+    "release_left_behind",
+    "run_of_directory",
+    "runs_meant",
+]
+
+log = logging.getLogger(__name__)
+
+_LOCAL = "local"
+_ALL_RUNS = 1_000_000
+
+
+async def release_left_behind(
+    project_dir: Path,
+    *,
+    runs: Collection[str] | None = None,
+    names: Collection[str] = (),
+    force: bool = False,
+    dry_run: bool = False,
+) -> CleanupReport:
+    """Release every sandbox that may exist and that no living process holds, confirmed; safe to repeat.
+
+    Args:
+        runs: only those of these runs, by their full ids; None: everything of the project.
+        names: only these sandboxes.
+        force: the named ones go even where a living process holds them.
+        dry_run: change nothing; ``released`` of the report lists what would be tried.
+
+    Must run on a loop of its own process's engine or of a command, never on a screen's. A provider's failure is in
+    the report. Raises StoreError.
+    """
+    if not Store.exists(project_dir):
+        # Nobody may have run anything here: then no store is made. Its sandboxes outlive a store that was removed.
+        local = LocalProvider(project_dir)
+        try:
+            if not await local.list():
+                return CleanupReport(dry_run)
+        finally:
+            await local.aclose()
+    store = await asyncio.to_thread(Store.open, project_dir)
+    try:
+        await asyncio.to_thread(store.reconcile)
+        providers, missing = await asyncio.to_thread(_providers, store, project_dir)
+        try:
+            report = await cleanup(
+                store, project_dir, runs, dry_run=dry_run, names=names, force=force, providers=providers
+            )
+        finally:
+            await asyncio.gather(*(provider.aclose() for provider in providers.values()))
+    finally:
+        await asyncio.to_thread(store.close)
+    report.failed = [
+        replace(entry, detail=missing[entry.provider]) if entry.provider in missing else entry
+        for entry in report.failed
+    ]
+    return report
+
+
+def _providers(store: Store, project_dir: Path) -> tuple[dict[str, Provider], dict[str, str]]:
+    """The providers that open leases name, and of those that cannot be used here why."""
+    reader = store.reader()
+    wanted = {row.provider for row in reader.leases(states=OPEN_STATES)} - {_LOCAL}
+    usable: dict[str, Provider] = {}
+    missing: dict[str, str] = {}
+    for name in sorted(wanted):
+        try:
+            usable[name] = open_provider(project_dir, SandboxSettings(provider=name))
+        except (ProviderError, ValueError) as error:
+            log.warning("sandboxes of %s cannot be released from here: %s", name, error)
+            missing[name] = str(error)
+    return usable, missing
+
+
+def runs_meant(store: Store, config: Path | str, working_dir: Path) -> Sequence[RunRow]:
+    """Every run of a config: those of its name, and those that were started from its file.
+
+    A config that cannot be loaded any more still finds the runs that were started from it.
+    Raises ConfigError where it has no runs and cannot be loaded, UnknownRun where it can but has none.
+    """
+    from engine.hosting.prepare import load_project
+    from engine.project import ConfigError
+
+    rows = store.reader().runs(_ALL_RUNS)
+    path = str((working_dir / Path(config).expanduser()).absolute())
+    failure: ConfigError | None = None
+    name = None
+    try:
+        project = load_project(config, (), working_dir)
+        name, path = project.name, str(project.path)
+        project.close()
+    except ConfigError as error:
+        failure = error
+    found = [row for row in rows if row.name == name or row.config_path == path]
+    if found:
+        return found
+    if failure is not None:
+        raise failure
+    raise UnknownRun(f"{config} has no runs in this project's store (none is called {name!r})")
+
+
+def run_of_directory(store: Store, directory: Path | str, working_dir: Path) -> RunRow:
+    """The run whose directory this is, or lies above it, such as its ``state``; what lies below need not exist.
+
+    Raises UnknownRun.
+    """
+    place = (working_dir / Path(directory).expanduser()).absolute()
+    runs: dict[Path, RunRow] = {}
+    for row in store.reader().runs(_ALL_RUNS):
+        runs[Path(row.run_dir)] = runs[Path(row.run_dir).resolve()] = row
+    for candidate in dict.fromkeys((place, *place.parents, place.resolve(), *place.resolve().parents)):
+        if candidate in runs:
+            return runs[candidate]
+    raise UnknownRun(f"{directory} belongs to no run of this project; `loops-tui runs` lists them")
