@@ -1,4 +1,7 @@
-"""A project directory, a provider, and sandboxes that are gone when the test is."""
+"""A project directory, a provider, and sandboxes that are gone when the test is.
+
+The provider lives as long as the tests of a module do; so does their event loop (``loop_scope="module"``).
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from engine.sandboxes import Sandbox, SandboxSettings, SandboxSpec
 from engine.sandboxes.local import LocalProvider
@@ -16,21 +20,20 @@ from tests.sandboxes.traces import traces
 type Make = Callable[..., Awaitable[Sandbox]]
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project directory with something to steal in it."""
-    place = tmp_path / "project"
-    place.mkdir()
+    place = tmp_path_factory.mktemp("project")
     (place / ".env").write_text("BASETEN_API_KEY=very-secret-key\n")
     return place
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def settings() -> SandboxSettings:
     return SandboxSettings(disk_mb=16, memory_mb=256, max_processes=48)
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def provider(project: Path, settings: SandboxSettings) -> AsyncIterator[LocalProvider]:
     opened = LocalProvider(project, settings)
     yield opened
@@ -38,7 +41,7 @@ async def provider(project: Path, settings: SandboxSettings) -> AsyncIterator[Lo
     assert traces(project) == []
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def make(provider: LocalProvider) -> AsyncIterator[Make]:
     """Creates sandboxes with bubblewrap; skips where this machine has none."""
     report = await provider.probe()
@@ -56,7 +59,7 @@ async def make(provider: LocalProvider) -> AsyncIterator[Make]:
         await provider.release(name)
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def sandbox(make: Make) -> Sandbox:
     return await make()
 

@@ -9,6 +9,8 @@ import pytest
 from engine.sandboxes import InvalidRequest, Process, Sandbox, SandboxGone
 from tests.sandboxes.conftest import Make
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 
 async def test_a_failed_command_is_a_result(sandbox: Sandbox) -> None:
     done = await sandbox.exec("echo out; echo err >&2; exit 3", timeout=10)

@@ -6,6 +6,8 @@ import pytest
 
 from engine.sandboxes import InvalidRequest, Sandbox, SandboxFileError
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 
 async def test_binary_content_comes_back(sandbox: Sandbox) -> None:
     blob = bytes(range(256)) * 5000

@@ -14,6 +14,8 @@ from engine.sandboxes import Sandbox
 from engine.store import Store
 from tests.sandboxes.conftest import Make
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 
 async def gone(box: Sandbox, path: Path) -> None:
     """The path does not exist in there, by whatever way one tries."""

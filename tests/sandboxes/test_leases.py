@@ -100,6 +100,12 @@ FakeSandbox.__abstractmethods__ = frozenset()  # type: ignore[attr-defined]
 
 
 @pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """Each test's own."""
+    return tmp_path
+
+
+@pytest.fixture
 def store(project: Path) -> Iterator[Store]:
     with Store.open(project) as opened:
         become_host(opened, "host-1")

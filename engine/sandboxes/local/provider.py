@@ -31,6 +31,7 @@ from engine.sandboxes.local.sandbox import KeeperConnection, LocalSandbox, conne
 from engine.sandboxes.local.state import ProcessId, SandboxState, StateDirectory, marker_of, workspace_of
 from engine.sandboxes.naming import check_labels, check_name, has_labels, new_name, project_label
 from engine.sandboxes.settings import SandboxSettings
+from engine.store.errors import StoreError
 
 _MIB = 1024 * 1024
 _SHM_BYTES = 64 * _MIB
@@ -145,6 +146,8 @@ class LocalProvider:
             raise PermanentError(
                 f"{self._states.path} cannot be written: {error.strerror or error}"
             ) from error
+        except StoreError as error:
+            raise PermanentError(str(error)) from error
         self._hook("state written")
         try:
             ours, theirs = socket.socketpair()

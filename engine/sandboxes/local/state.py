@@ -24,6 +24,7 @@ from pathlib import Path
 from engine.sandboxes.errors import TransientError
 from engine.sandboxes.local.inside import procs
 from engine.sandboxes.naming import check_name
+from engine.store.schema import prepare_directory
 
 _FILE = "sandbox.json"
 _KEEPER = "keeper"
@@ -87,12 +88,16 @@ class StateDirectory:
         self.project = project
 
     def create(self, state: SandboxState) -> int:
-        """Make a sandbox's directory and return the open file for its keeper. Raises FileExistsError, OSError."""
+        """Make a sandbox's directory and return the open file for its keeper.
+
+        Raises FileExistsError, OSError, StoreError.
+        """
         directory = self.path / check_name(state.name)
         try:
             directory.mkdir(mode=0o700)
         except FileNotFoundError:
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            prepare_directory(self.path.parent.parent)
+            self.path.mkdir(mode=0o700, exist_ok=True)
             directory.mkdir(mode=0o700)
         values = {
             "name": state.name,

@@ -27,10 +27,10 @@ from .space import Space, SpaceError, begin_space
 
 _READ_BYTES = 1 << 18
 _HELPER_SECONDS = 15.0
+_KILLED = "something outside ended it"
 
 
-MAX_MESSAGE = 128 * 1024
-"""An order may have so many bytes."""
+MAX_MESSAGE = 128 * 1024  # bytes of an order
 
 
 def run_keeper(orders: socket.socket, taken: int, broker_pid: int) -> NoReturn:
@@ -218,7 +218,10 @@ class Keeper:
                 case "cancel":
                     self._cancel(header["job"])
                 case "ping":
-                    self._send({"id": ident})
+                    if self._space.is_dying():
+                        self._say_goodbye(_KILLED)
+                    else:
+                        self._send({"id": ident})
                 case "write":
                     self._write(header, body)
                     self._send({"id": ident})
@@ -281,9 +284,12 @@ class Keeper:
         except OSError as error:
             for fd in {out, err} - {None}:
                 os.close(fd)
-            if error.errno != errno.E2BIG:
+            if self._space.is_dying():
+                self._say_goodbye(_KILLED)  # nothing can be started in a namespace whose init is gone
+            elif error.errno == errno.E2BIG:
+                self._send(*command.too_long(header))
+            else:
                 raise
-            self._send(*command.too_long(header))
             return
         finally:
             for fd in {out_write, err_write}:
@@ -382,7 +388,7 @@ class Keeper:
             os.read(self._wake, 4096)
         ended = procs.reap()
         if self._space.has_ended(ended):
-            self._say_goodbye("something outside ended it")
+            self._say_goodbye(_KILLED)
             return
         for pid, status in ended.items():
             helper = self._helpers.pop(pid, None)

@@ -52,6 +52,10 @@ class Space:
         """Whether the space itself is gone, given the children that the keeper has just reaped."""
         return False
 
+    def is_dying(self) -> bool:
+        """Whether something outside has ended the space, or is about to."""
+        return False
+
     def end(self) -> bool:
         """End everything in the space and wait for it; whether surely nothing is left."""
         raise NotImplementedError
@@ -114,7 +118,10 @@ class _Namespaces(Space):
         killed = any(
             os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL for status in ended.values()
         )
-        return killed and procs.is_exiting(_INIT_PID)
+        return killed and self.is_dying()
+
+    def is_dying(self) -> bool:
+        return procs.is_exiting(_INIT_PID)
 
     def end(self) -> bool:
         with contextlib.suppress(ProcessLookupError):
