@@ -121,7 +121,8 @@ class FedScreen(Screen[None]):
         return self.app.fed_screen() is self
 
     def on_fresh(self, message: Fresh) -> None:
-        self.take(message.data)
+        with self.app.batch_update():
+            self.take(message.data)
 
     def on_unreadable(self, message: Unreadable) -> None:
         self._unreadable = message.sentence

@@ -13,7 +13,7 @@ from typing import ClassVar, Protocol
 from rich.style import Style
 from textual import events
 from textual.binding import Binding, BindingType
-from textual.geometry import Region
+from textual.geometry import Region, Size
 from textual.message import Message
 from textual.strip import Strip
 
@@ -133,6 +133,7 @@ class VirtualTable[ItemT](LineView, can_focus=True):
         self._fit: list[tuple[int, Column, int]] = []
         self._fit_width = -1
         self._painted: dict[int, tuple[Cells | None, bool]] = {}
+        self._laid_for: Size | None = None
         self.empty = list(empty)
         self.cursor_key: str | None = None
         self.touched = False  # whether a person has moved the cursor: until then it stays on the first row
@@ -310,7 +311,10 @@ class VirtualTable[ItemT](LineView, can_focus=True):
         if again or event.chain > 1:
             self.action_open()
 
-    def on_resize(self) -> None:
+    def on_resize(self, event: events.Resize) -> None:
+        if event.size == self._laid_for:
+            return
+        self._laid_for = event.size
         self._painted.clear()
         self._measure()
         place = self._place()
