@@ -1,7 +1,7 @@
 """Pictures of every screen, taken from the real app on a store filled the same way every time.
 
-``uv run python -m tools.screenshots [DIRECTORY]`` writes ``screenshots/*.svg``, and a PNG of each where
-``rsvg-convert`` is installed.
+``uv run python -m tools.screenshots [DIRECTORY] [--png]`` writes ``screenshots/*.svg``, and with ``--png`` a PNG beside
+each (with ``rsvg-convert``; they are for looking, not for the repository).
 """
 
 from __future__ import annotations
@@ -99,14 +99,17 @@ async def take(project: Path, picture: Picture, size: tuple[int, int]) -> str:
 
 
 def main() -> None:
-    target = Path(sys.argv[1] if len(sys.argv) > 1 else "screenshots")
+    places = [argument for argument in sys.argv[1:] if argument != "--png"]
+    target = Path(places[0] if places else "screenshots")
     target.mkdir(parents=True, exist_ok=True)
     os.environ.pop("NO_COLOR", None)
-    converter = shutil.which("rsvg-convert")
+    converter = shutil.which("rsvg-convert") if "--png" in sys.argv else None
     with tempfile.TemporaryDirectory() as scratch:
         project = Path(scratch) / "agents"
         for label, size in SIZES.items():
             for picture in PICTURES:
+                if picture.name == "run-groups" and size[0] >= 110:
+                    continue  # everything is on the one screen there
                 # A fresh store for each: ages and clocks then say the same in every picture.
                 shutil.rmtree(project, ignore_errors=True)
                 project.mkdir()
