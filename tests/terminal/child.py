@@ -10,9 +10,14 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from loops_tui.app import LoopsApp, run_app
 from loops_tui.link import open_store
+from loops_tui.ports import CleanupFailed
+
+if TYPE_CHECKING:
+    from engine.hosting.cleanup import CleanupReport
 
 
 class PretendedHosting:
@@ -26,6 +31,9 @@ class PretendedHosting:
 
     def start(self, config: Path, overrides: Sequence[str]) -> str:
         return "pretended-run"
+
+    def clean_up(self, names: Sequence[str], *, force: bool) -> CleanupReport:
+        raise CleanupFailed("nothing is cleaned up here")
 
     def live(self) -> Sequence[str]:
         return () if self._ended.is_set() else ("pretended-run",)
