@@ -29,7 +29,7 @@ def check(config: str, overrides: Sequence[str], out: Output) -> int:
         report = asyncio.run(check_project(project, here))
     finally:
         project.close()
-    for line in report.describe():
+    for line in [*project.describe(), *report.describe()]:
         out.line(line)
     out.value({"config": str(project.path), **report.to_json()})
     out.note("The check found nothing wrong." if report.ok else "The check found errors.")

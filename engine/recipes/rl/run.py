@@ -374,12 +374,14 @@ def _last_error(collected: Collected) -> str | None:
 
 def _step_line(step: int, of: int, metrics: dict[str, float]) -> str:
     """One step in one line of the log."""
-    return (
-        f"step {step}/{of}: reward {metrics.get('reward/mean_with_unusable', float('nan')):.3f}"
-        f" (trained {metrics.get('reward/mean', float('nan')):.3f},"
-        f" spread {metrics.get('reward/group_std_mean', float('nan')):.3f}),"
-        f" unusable groups {metrics.get('discard/groups/no_variance', 0):.0f}"
-        f"+{metrics.get('discard/groups/too_many_losses', 0):.0f},"
-        f" k3 {metrics.get('optim/train-sample-div/kl_sample_train_k3', float('nan')):.1e},"
-        f" {metrics.get('tokens/sampled_per_second', 0):.0f} tok/s, {metrics.get('time/step', 0):.1f} s"
-    )
+    parts = [f"reward {metrics['reward/mean_with_unusable']:.3f}"]
+    if metrics["groups/finished"] > metrics["groups/trained"]:
+        alike, lost = metrics["discard/groups/no_variance"], metrics["discard/groups/too_many_losses"]
+        parts.append(f"trained on {metrics['reward/mean']:.3f}")
+        parts += [f"{alike:.0f} groups all alike"] if alike else []
+        parts += [f"{lost:.0f} groups lost"] if lost else []
+    parts.append(f"spread {metrics['reward/group_std_mean']:.3f}")
+    k3 = metrics.get("optim/train-sample-div/kl_sample_train_k3")
+    parts += [f"KL {k3:.1e}"] if k3 is not None else []
+    parts.append(f"{metrics['tokens/sampled_per_second']:.0f} tok/s")
+    return f"step {step}/{of}: {', '.join(parts)}, {metrics['time/step']:.1f} s"
