@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from engine.store.rows import GroupRow, GroupState, HostRow, RunRow, RunState, StepRow
+from loops_tui.lease_words import left_words
 from loops_tui.theme import Tone
 from loops_tui.wording import elapsed, number
 
@@ -53,9 +54,13 @@ def findings(
     groups: Sequence[GroupRow],
     host: HostRow | None,
     now: float,
+    *,
+    sandboxes: int = 0,
 ) -> list[Finding]:
-    """Everything worth saying about a run now; ``groups`` newest first."""
+    """Everything worth saying about a run now; ``groups`` newest first, ``sandboxes`` are those that may exist."""
     found = _endings(run)
+    if run.state.final and sandboxes:
+        found.append(Finding(Tone.BAD, left_words(sandboxes)))
     if not run.state.final and host is not None and now - host.heartbeat_at > SILENT_SECONDS:
         silent = elapsed(now - host.heartbeat_at)
         found.append(Finding(Tone.BAD, f"its host (pid {host.pid}) has been silent for {silent}"))

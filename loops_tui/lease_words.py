@@ -15,6 +15,13 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'es' if noun.endswith('x') else 's'}"
 
 
+def left_words(number: int) -> str:
+    """What a run that has ended left, and where one lets go of it."""
+    return (
+        f"it left {counted(number, 'sandbox')} behind: 4 shows and releases {'it' if number == 1 else 'them'}"
+    )
+
+
 def coarse(seconds: float | None) -> str:
     """A time that need not be exact, so that a list of them stands still: 12s, 3m, 2h 07m, 3d 04h."""
     if seconds is None:

@@ -154,7 +154,7 @@ class RunScreen(FedScreen):
             [self.app.project_dir.name or "/", "Runs", run.name],
             (*state, (run.run_id, Tone.DIM)),
         )
-        found = findings(run, view.steps, view.groups, view.host, view.now)
+        found = findings(run, view.steps, view.groups, view.host, view.now, sandboxes=view.sandboxes)
         self.query_one(RunHeader).write(view, found)
         if not self.is_compact or self._tab == "overview":
             self.query_one(CurvePane).write(view)

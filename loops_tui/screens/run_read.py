@@ -39,6 +39,7 @@ class RunView:
     log: Sequence[LogRow]
     command: CommandRow | None
     now: float
+    sandboxes: int = 0  # that may exist right now
 
 
 class RunWatch:
@@ -67,6 +68,7 @@ class RunWatch:
             log=self._read_log(reader),
             command=commands[0] if commands else None,
             now=time.time(),
+            sandboxes=reader.live_lease_counts().get(self.run_id, 0),
         )
 
     def _read_steps(self, reader: StoreReader) -> Sequence[StepRow]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual.app import ComposeResult
@@ -12,6 +13,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 
 from loops_tui.feed import ReadPlan
+from loops_tui.lease_words import counted
 from loops_tui.screens.base import Banner, FedScreen, TopLine
 from loops_tui.screens.runs_text import (
     COLUMNS,
@@ -98,9 +100,16 @@ class RunsScreen(FedScreen):
             now = time.time()
             runs = reader.runs()
             hosts = reader.live_hosts(now)
+            held = reader.live_lease_counts()
             rewards = reader.rewards([run.run_id for run in runs[:SPARKS]])
             return [
-                RunEntry(run, tuple(rewards.get(run.run_id, ())), hosts.get(run.host_id or ""), now)
+                RunEntry(
+                    run,
+                    tuple(rewards.get(run.run_id, ())),
+                    hosts.get(run.host_id or ""),
+                    now,
+                    held.get(run.run_id, 0),
+                )
                 for run in runs
             ]
 
@@ -115,10 +124,7 @@ class RunsScreen(FedScreen):
         """Clocks of live runs. Nothing moves where nothing runs."""
         if self.in_view and any(entry.live for entry in self._entries):
             now = time.time()
-            self._entries = [
-                RunEntry(entry.run, entry.rewards, entry.host, now) if entry.live else entry
-                for entry in self._entries
-            ]
+            self._entries = [replace(entry, now=now) if entry.live else entry for entry in self._entries]
             self._show()
 
     def _show(self) -> None:
@@ -160,6 +166,9 @@ class RunsScreen(FedScreen):
         right: list[Span] = []
         if self._needle:
             right.extend(((f"filter “{self._needle}”", Tone.ACCENT), ("   ", Tone.PLAIN)))
+        left = sum(entry.left_behind for entry in self._entries)
+        if left:
+            right.extend(((f"! {counted(left, 'sandbox')} left behind (4)", Tone.BAD), (" · ", Tone.FAINT)))
         if live:
             right.extend(((f"● {live} live", Tone.GOOD), (" · ", Tone.FAINT)))
         if self._loaded:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.store.rows import HostRow, RunRow, RunState
+from loops_tui.lease_words import left_words
 from loops_tui.theme import Tone
 from loops_tui.widgets.safe_text import safe
 from loops_tui.widgets.spans import Line, Span, plain
@@ -25,6 +26,7 @@ COLUMNS = (
     Column("reward", "reward", 6, right=True),
     Column("spark", "course", 10, flex=3, most=30, drop=2),
     Column("unusable", "unusable", 8, right=True, drop=4),
+    Column("sandboxes", "sandboxes", 9, right=True, drop=3),
     Column("elapsed", "elapsed", 8, right=True),
     Column("host", "host", 12, drop=7),
     Column("id", "id", 20, drop=8),
@@ -39,10 +41,16 @@ class RunEntry:
     rewards: tuple[float, ...]
     host: HostRow | None
     now: float
+    sandboxes: int = 0  # that may exist right now
 
     @property
     def live(self) -> bool:
         return not self.run.state.final
+
+    @property
+    def left_behind(self) -> int:
+        """Sandboxes of a run that has ended."""
+        return 0 if self.live else self.sandboxes
 
     def matches(self, needle: str) -> bool:
         """Whether every word of ``needle`` occurs in what one sees of this run."""
@@ -91,6 +99,10 @@ def run_cells(entry: RunEntry, own_pid: int) -> Cells:
         plain(number(reward), Tone.PLAIN),
         Spark(entry.rewards, Tone.GOOD if entry.live else Tone.DIM),
         plain(str(run.unusable_groups), Tone.WARN if run.unusable_groups else Tone.DIM),
+        plain(
+            str(entry.sandboxes) if entry.sandboxes else "–",
+            Tone.BAD if entry.left_behind else Tone.PLAIN if entry.sandboxes else Tone.DIM,
+        ),
         plain(elapsed(run_seconds(run, entry.now)), quiet),
         plain(host_words(entry, own_pid), quiet),
         plain(safe(run.run_id, 40), Tone.DIM),
@@ -136,6 +148,7 @@ def details(entry: RunEntry | None, own_pid: int, width: int) -> list[Line]:
             gap,
             ("unusable groups ", Tone.DIM),
             (str(run.unusable_groups), Tone.WARN if run.unusable_groups else Tone.PLAIN),
+            *((gap, ("sandboxes ", Tone.DIM), (str(entry.sandboxes), Tone.PLAIN)) if entry.sandboxes else ()),
         ),
         (*started, *((gap, *who) if who else ())),
         (("config ", Tone.DIM), (safe(_shortened(run.config_path, width - 8), width), Tone.PLAIN)),
@@ -145,6 +158,8 @@ def details(entry: RunEntry | None, own_pid: int, width: int) -> list[Line]:
         lines.insert(0, (("! ", tone), (safe(run.error, 600), tone)))
     elif run.state is RunState.INTERRUPTED:
         lines.insert(0, plain("! its host died; what it had finished is kept", Tone.BAD))
+    if entry.left_behind:
+        lines.insert(0, plain(f"! {left_words(entry.left_behind)}", Tone.BAD))
     return lines
 
 

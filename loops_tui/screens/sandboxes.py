@@ -151,10 +151,12 @@ class SandboxesScreen(FedScreen):
 
     def take(self, data: object) -> None:
         self._views = cast("list[LeaseView]", data)
-        self._loaded = True
+        first, self._loaded = not self._loaded, True
         self._now = time.time()
         self._marked &= {view.lease.name for view in self._views if view.open}
         self._show()
+        if first and self.orphans():
+            self.left_table.focus()  # what needs a hand comes first
 
     def _tick(self) -> None:
         """Ages of what is held. Nothing moves where nothing is."""

@@ -27,9 +27,9 @@ COLUMNS = (
     Column("isolation", "isolation", 10, flex=1, most=14, drop=5),
     Column("run", "run", 14, flex=2, most=28, drop=3),
     Column("attempt", "attempt", 8, drop=4),
-    Column("age", "age", 6, right=True),
+    Column("age", "age", 5, right=True),
     Column("ttl", "ttl left", 8, right=True, drop=2),
-    Column("owner", "owner", 12, flex=1, most=18, drop=1),
+    Column("owner", "owner", 11, flex=1, most=18, drop=1),
 )
 
 LEASE_STATES: dict[LeaseState, tuple[str, str, Tone]] = {

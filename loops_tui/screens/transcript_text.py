@@ -22,6 +22,7 @@ from loops_tui.wording import count, number, reward_tone, signed, words
 
 MODES = ("text", "shaded", "tokens")
 TURN_LINES = 20_000  # of one entry; what is beyond is counted, not shown
+OBJECT_LIMIT = 1_000_000  # characters: a longer text is shown as it is
 LIKELY, UNLIKELY = -0.5, -2.5  # logprobs between the shades: about 60 % and 8 %
 INDENT = "  "
 
@@ -144,7 +145,11 @@ def _body(
     content = turn.get("content")
     tone = Tone.DIM if turn.get("role") == "system" else Tone.PLAIN
     calls = turn.get("tool_calls")
-    if isinstance(content, str) and content:
+    result = _object(content) if turn.get("role") == "tool" else None
+    if result:
+        # What a program printed is read as lines, not as a string of JSON with \\n in it; y copies the source.
+        yield from _fields(result, width, INDENT)
+    elif isinstance(content, str) and content:
         for line in _text(content, width - 2, tone):
             yield ((INDENT, Tone.PLAIN), *line)
     elif content is not None and not isinstance(content, str):
@@ -173,32 +178,40 @@ def _call(call: Mapping[str, Any], width: int) -> Iterator[Line]:
         (safe(str(call.get("name") or "?"), 80), Tone.STRONG),
     )
     arguments = call.get("arguments")
-    for name, value in _arguments(arguments):
-        lines = list(_text(value, width - 6 - len(name), Tone.PLAIN))
-        for place, line in enumerate(lines):
-            label = f"{name}: " if name and place == 0 else " " * (len(name) + 2) if name else ""
-            yield ((INDENT * 2, Tone.PLAIN), (label, Tone.DIM), *line)
+    parsed = _object(arguments)
+    if parsed:
+        yield from _fields(parsed, width, INDENT * 2)
+    else:
+        written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+        for line in _text(written, width - 6, Tone.PLAIN):
+            yield ((INDENT * 2, Tone.PLAIN), *line)
     problem = call.get("problem")
     if problem:
         for line in _text(f"not run: {problem}", width - 4, Tone.BAD):
             yield ((INDENT * 2, Tone.PLAIN), *line)
 
 
-def _arguments(arguments: object) -> Iterator[tuple[str, str]]:
-    """The arguments as the policy wrote them: by name where they are an object, as text where they are not."""
-    if not isinstance(arguments, str):
-        yield "", json.dumps(arguments, ensure_ascii=False)
-        return
+def _object(text: object) -> Mapping[str, Any] | None:
+    """The JSON object that a text is, or None."""
+    if not isinstance(text, str) or len(text) > OBJECT_LIMIT or not text.lstrip().startswith("{"):
+        return None
     try:
-        parsed = json.loads(arguments)
-    except ValueError:
-        yield "", arguments
-        return
-    if not isinstance(parsed, dict) or not parsed:
-        yield "", arguments
-        return
-    for name, value in parsed.items():
-        yield safe(str(name), 40), value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        parsed = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return parsed if isinstance(parsed, dict) else None
+
+
+def _fields(values: Mapping[str, Any], width: int, indent: str) -> Iterator[Line]:
+    """An object's values under their names, texts as the lines that they hold."""
+    for key, value in values.items():
+        name = safe(str(key), 40)
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        failed = key == "exit_code" and value not in (0, None)
+        tone = Tone.WARN if failed else Tone.PLAIN
+        for place, line in enumerate(_text(text, max(20, width - len(indent) - len(name) - 4), tone)):
+            label = f"{name}: " if place == 0 else " " * (len(name) + 2)
+            yield ((indent, Tone.PLAIN), (label, Tone.DIM), *line)
 
 
 def _tokens(sampled: Mapping[str, Any]) -> Iterator[tuple[int, str, float | None]]:

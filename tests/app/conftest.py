@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
+from engine.hosting.cleanup import CleanupEntry, CleanupReport
 from engine.store.store import Store
 from loops_tui.app import LoopsApp
 from loops_tui.link import open_store
-from loops_tui.ports import StartRefused
+from loops_tui.ports import CleanupFailed, StartRefused
 from tools.sample_store import Sample, fill
 
 SIZES = [(80, 24), (120, 40)]
@@ -31,6 +32,8 @@ class FakeHosting:
         self.asked: list[str] = []
         self.refuse: StartRefused | None = None
         self.started: list[tuple[Path, tuple[str, ...]]] = []
+        self.released: list[tuple[tuple[str, ...], bool]] = []
+        self.fail: CleanupFailed | None = None
         self._ended = threading.Event()
 
     def start(self, config: Path, overrides: Sequence[str]) -> str:
@@ -39,6 +42,12 @@ class FakeHosting:
         self.started.append((config, tuple(overrides)))
         self.running.append(LIVE)
         return LIVE
+
+    def clean_up(self, names: Sequence[str], *, force: bool) -> CleanupReport:
+        self.released.append((tuple(names), force))
+        if self.fail is not None:
+            raise self.fail
+        return CleanupReport(False, released=[CleanupEntry(name, "local", None) for name in names])
 
     def live(self) -> Sequence[str]:
         return tuple(self.running)

@@ -11,6 +11,7 @@ from loops_tui.app import LoopsApp
 from loops_tui.screens.help import HelpScreen
 from loops_tui.screens.run import RunScreen
 from loops_tui.screens.runs import RunsScreen
+from loops_tui.screens.sandboxes import SandboxesScreen
 from loops_tui.screens.transcript import TranscriptScreen
 from loops_tui.widgets.confirm import Ask
 from loops_tui.widgets.filter_line import FilterLine
@@ -25,6 +26,7 @@ OWNERS = (
     RunsScreen,
     RunScreen,
     TranscriptScreen,
+    SandboxesScreen,
     HelpScreen,
     Ask,
     FilterLine,
@@ -34,7 +36,7 @@ OWNERS = (
 KEYS = [
     "up", "down", "left", "right", "pageup", "pagedown", "home", "end", "enter", "escape", "tab", "shift+tab", "space",
     "slash", "escape", "left_square_bracket", "right_square_bracket", "left_curly_bracket", "right_curly_bracket",
-    "full_stop", "comma", "1", "3", "n", "p", "t", "y", "v", "f", "P", "escape", "s", "escape", "A", "escape", "j", "k",
+    "full_stop", "comma", "1", "3", "4", "c", "escape", "a", "space", "d", "escape", "escape", "n", "p", "t", "y", "v", "f", "P", "escape", "s", "escape", "A", "escape", "j", "k",
     "g", "G", "b", "J", "K", "ctrl+p", "escape", "question_mark", "escape", "f5", "delete", "ctrl+r", "d", "D",
 ]  # fmt: skip
 
