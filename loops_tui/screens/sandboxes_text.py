@@ -78,7 +78,7 @@ def lease_details(view: LeaseView | None, now: float, own_pid: int, width: int) 
         return []
     row, holder = view.lease, view.holder
     gap: Span = ("   ", Tone.PLAIN)
-    memory = "" if row.memory_mb is None else f", {row.memory_mb} MiB of memory"
+    memory = "" if row.memory_mb is None else f", {row.memory_mb} MiB"
     place = "" if row.group_id is None else f"   group {row.group_id}, attempt {row.attempt or 0}"
     who: Line
     if holder is not None:
@@ -101,19 +101,16 @@ def lease_details(view: LeaseView | None, now: float, own_pid: int, width: int) 
         ),
         (
             ("where ", Tone.DIM),
-            (safe(row.provider, 20), Tone.PLAIN),
-            (f", isolation {safe(isolation_words(row), 20)}{memory}", Tone.PLAIN),
-        ),
-        (
+            (f"{safe(row.provider, 20)} {safe(isolation_words(row), 20)}{memory}", Tone.PLAIN),
+            gap,
             ("age ", Tone.DIM),
             (coarse((row.released_at or now) - row.created_at), Tone.PLAIN),
             gap,
             ("ttl left ", Tone.DIM),
             (ttl_words(row, now), Tone.PLAIN),
             (f" of {coarse(row.ttl_seconds)}" if row.ttl_seconds is not None else "", Tone.DIM),
-            gap,
-            *who,
         ),
+        who,
     ]
     if row.last_error:
         tries = f" (try {row.tries})" if row.tries else ""
