@@ -55,11 +55,12 @@ class WhyLeft(SpanPane):
     def __init__(self) -> None:
         super().__init__(id="why")
         self.can_focus = False
-        self._number = 0
+        self._left: list[LeaseView] = []
 
-    def write(self, number: int) -> None:
-        if number != self._number:
-            self._number = number
+    def write(self, left: list[LeaseView]) -> None:
+        """``left`` stand apart."""
+        if len(left) != len(self._left):
+            self._left = left
             self.refresh(layout=True)
             self.recompose_lines()
 
@@ -67,7 +68,7 @@ class WhyLeft(SpanPane):
         return max(1, len(self.compose_lines(width, 0)))
 
     def compose_lines(self, width: int, height: int) -> list[Line]:
-        return orphan_lines(self._number, width)
+        return orphan_lines(self._left, width)
 
 
 class SandboxesScreen(FedScreen):
@@ -175,7 +176,7 @@ class SandboxesScreen(FedScreen):
         self.set_class(bool(left) and not others, "-only-left")
         if self._loaded:
             self.table.set_empty(nothing_held(self._with_released))
-        self.query_one(WhyLeft).write(len(left))
+        self.query_one(WhyLeft).write(left)
         self.left_table.show(left)
         self.table.show(others)
         self.left_table.border_title = f"Left behind ({len(left)})"

@@ -120,14 +120,16 @@ def lease_details(view: LeaseView | None, now: float, own_pid: int, width: int) 
     return lines
 
 
-def orphan_lines(number: int, width: int) -> list[Line]:
+def orphan_lines(views: Sequence[LeaseView], width: int) -> list[Line]:
     """Why some are apart, and what to do about them."""
+    number = len(views)
     if not number:
         return []
     one = number == 1
+    cost = "take room" if all(view.lease.provider == "local" for view in views) else "run and bill"
     text = (
         f"{counted(number, 'sandbox')} left behind: nobody alive holds {'it' if one else 'them'}, and "
-        f"{'it may' if one else 'they may'} still run and bill. c cleans up."
+        f"{'it may' if one else 'they may'} still {cost}. c cleans up."
     )
     pieces = list(wrap(text, max(20, width - 4)))
     return [
