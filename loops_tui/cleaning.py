@@ -59,6 +59,8 @@ class Cleaning:
 
 def said(report: CleanupReport) -> str:
     """What a cleanup did, with counts; failures with their reasons."""
+    if not (report.released or report.already_gone or report.skipped_live or report.failed):
+        return "Nothing was left to release: its run has let go of it meanwhile."
     parts = [f"{counted(len(report.released), 'sandbox')} released"]
     if report.already_gone:
         parts.append(f"{len(report.already_gone)} gone already")

@@ -233,6 +233,7 @@ def test_what_a_cleanup_says() -> None:
         "ltui-2: 503",
         "and 2 more; the list says why",
     ]
+    assert said(CleanupReport(False)).startswith("Nothing was left to release")
 
 
 @pytest.mark.usefixtures("leases")

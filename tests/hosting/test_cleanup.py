@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,10 +14,15 @@ import pytest
 
 from engine.hosting.cleanup import release_left_behind, run_of_directory
 from engine.hosting.runs_here import RunsHere
+from engine.sandboxes import ProviderError, SandboxSettings
+from engine.sandboxes.leases import LeaseKeeper
+from engine.sandboxes.local import LocalProvider
+from engine.sandboxes.naming import project_label
 from engine.store import Store
 from engine.store.errors import UnknownRun
 from engine.store.leases import LeaseJournal
 from engine.store.rows import LeaseRow, LeaseState, RunState
+from tests.sandboxes.traces import traces
 from tests.store.conftest import make_host, make_run
 
 RUN = "20261129-143501-k3f9"
@@ -102,6 +108,28 @@ def test_the_engine_thread_releases_and_spares(store: Store, tmp_path: Path) -> 
     finally:
         here.close()
     assert {row.state for row in store.reader().leases()} == {LeaseState.RELEASED}
+
+
+async def test_a_sandbox_in_use_in_this_process_goes_by_its_name(store: Store, tmp_path: Path) -> None:
+    """The app's cleanup against a run that the same app hosts: the attempt is told, and its own release is quiet."""
+    if shutil.which("bwrap") is None:
+        pytest.skip("no bubblewrap here")
+    settings = SandboxSettings(disk_mb=8)
+    provider = LocalProvider(tmp_path, settings)
+    label = project_label(tmp_path)
+    keeper = LeaseKeeper(store, provider, settings, project=label, run_id=RUN, host_id="host-1")
+    leased = await keeper.acquire(group_id=0, attempt=0)
+    working = asyncio.create_task(leased.sandbox.exec("sleep 100", timeout=100))
+    assert [entry.name for entry in (await release_left_behind(tmp_path)).skipped_live] == [leased.name]
+    report = await release_left_behind(tmp_path, names=[leased.name], force=True)
+    assert [entry.name for entry in report.released] == [leased.name]
+    with pytest.raises(ProviderError):
+        await working
+    await keeper.release(leased)
+    assert await keeper.release_all() == 0
+    await provider.aclose()
+    assert {row.state for row in store.reader().leases()} == {LeaseState.RELEASED}
+    assert await asyncio.to_thread(traces, tmp_path) == []
 
 
 async def test_a_provider_that_cannot_be_used_here(store: Store, tmp_path: Path) -> None:
