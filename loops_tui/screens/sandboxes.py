@@ -25,7 +25,7 @@ from loops_tui.screens.sandboxes_text import (
 from loops_tui.theme import Tone
 from loops_tui.widgets.confirm import Ask, Choice, confirm
 from loops_tui.widgets.key_bar import KeyBar
-from loops_tui.widgets.spans import Line, Span, SpanPane
+from loops_tui.widgets.spans import Line, Span, SpanPane, entitle
 from loops_tui.widgets.virtual_table import Cells, VirtualTable
 
 if TYPE_CHECKING:
@@ -172,15 +172,16 @@ class SandboxesScreen(FedScreen):
     def _show(self) -> None:
         left = self.orphans()
         others = [view for view in self._views if not view.left_behind]
-        self.set_class(bool(left), "-some-left")
-        self.set_class(bool(left) and not others, "-only-left")
+        for name, on in (("-some-left", bool(left)), ("-only-left", bool(left) and not others)):
+            if self.has_class(name) != on:  # a class that changes lays everything out anew
+                self.set_class(on, name)
         if self._loaded:
             self.table.set_empty(nothing_held(self._with_released))
         self.query_one(WhyLeft).write(left)
         self.left_table.show(left)
         self.table.show(others)
-        self.left_table.border_title = f"Left behind ({len(left)})"
-        self.table.border_title = "In use and released" if self._with_released else "In use"
+        entitle(self.left_table, f"Left behind ({len(left)})")
+        entitle(self.table, "In use and released" if self._with_released else "In use")
         self._keep_focus(bool(left), bool(others))
         self._show_details()
         self._write_top()

@@ -32,6 +32,8 @@ COLUMNS = (
     Column("owner", "owner", 11, flex=1, most=18, drop=1),
 )
 
+AGE_STEP = 5.0  # seconds: a list of ages that all tick costs a slow connection more than it tells
+
 LEASE_STATES: dict[LeaseState, tuple[str, str, Tone]] = {
     LeaseState.INTENDED: ("◌", "intended", Tone.INFO),
     LeaseState.ACTIVE: ("●", "active", Tone.GOOD),
@@ -59,6 +61,7 @@ def lease_cells(view: LeaseView, now: float, own_pid: int, marked: bool) -> Cell
     row = view.lease
     quiet = Tone.PLAIN if view.open else Tone.DIM
     soon = (left := ttl_left(row, now)) is not None and left < 60
+    age = (row.released_at or now) - row.created_at
     return (
         plain("+" if marked else " ", Tone.ACCENT),
         plain(safe(row.name, 60), Tone.STRONG if view.open else Tone.DIM),
@@ -66,7 +69,7 @@ def lease_cells(view: LeaseView, now: float, own_pid: int, marked: bool) -> Cell
         plain(safe(isolation_words(row), 20), Tone.WARN if row.isolation == "none" else quiet),
         plain(safe(view.run_name or row.run_id or "–", 60), quiet),
         plain(attempt_place(row), quiet),
-        plain(coarse((row.released_at or now) - row.created_at), quiet),
+        plain(coarse(age - age % AGE_STEP), quiet),
         plain(ttl_words(row, now), Tone.WARN if soon and view.open else Tone.DIM),
         owner(view, own_pid),
     )
