@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import os
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from engine.store.leases import LeaseJournal
 from engine.store.processes import hostname, process_started
 from engine.store.recorder import RunRecorder
 from engine.store.rows import (
@@ -19,6 +21,8 @@ from engine.store.rows import (
     GroupRow,
     GroupState,
     HostRow,
+    LeaseRow,
+    LeaseState,
     RunRow,
     RunState,
     StepRow,
@@ -186,6 +190,30 @@ def fill(project_dir: Path, *, live_state: RunState = RunState.RUNNING) -> Sampl
         record_live(store, live.run_id, host, now=now, rng=rng, state=live_state)
         store.flush()
     return Sample(live.run_id, "20261129-091210-b7c1", host)
+
+
+def fill_leases(project_dir: Path, sample: Sample) -> None:
+    """Sandboxes of the live run, and a few that another one left behind."""
+    now = time.time()
+    places = [("host-1", sample.live, "k3f9", 120 + number // 4, number % 4) for number in range(14)]
+    left = [("host-0", "20261128-174502-q9aa", "q9aa", 31, number) for number in range(3)]
+
+    async def add() -> None:
+        journal = LeaseJournal(store)
+        for host_id, run_id, short, group_id, attempt in [*left, *places]:
+            gone = host_id == "host-0"
+            state = LeaseState.LOST if gone and attempt == 2 else LeaseState.ACTIVE
+            row = LeaseRow(
+                f"ltui-{short}-g{group_id}a{attempt}t1-{group_id * 7919 + attempt * 104729:08x}", "local", "bubblewrap",
+                run_id, group_id, attempt, host_id, state, now - (1900 if gone else 17), now - (1899 if gone else 16),
+                ttl_seconds=3600.0, memory_mb=512,
+            )  # fmt: skip
+            if state is LeaseState.LOST:
+                row.tries, row.last_error = 6, "its processes would not end: [48121]"
+            await journal.add(row)
+
+    with Store.open(project_dir) as store:
+        asyncio.run(add())
 
 
 def record_live(

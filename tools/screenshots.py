@@ -21,7 +21,7 @@ from textual.pilot import Pilot
 
 from loops_tui.app import LoopsApp
 from loops_tui.link import make_hosting, open_store
-from tools.sample_store import fill
+from tools.sample_store import fill, fill_leases
 
 SIZES = {"120x40": (120, 40), "80x24": (80, 24)}
 WAIT_SECONDS = 30.0
@@ -34,6 +34,7 @@ class Picture:
     name: str
     steps: Sequence[tuple[str, str]]
     narrow_steps: Sequence[tuple[str, str]] | None = None  # where the way differs at 80 columns
+    sandboxes: bool = False  # whether there are any
 
     def way(self, columns: int) -> Sequence[tuple[str, str]]:
         return self.narrow_steps if self.narrow_steps is not None and columns < 110 else self.steps
@@ -70,6 +71,8 @@ PICTURES = (
     ),
     Picture("help", (_RUN, ("question_mark", "Keys"))),
     Picture("stop", (_RUN, ("s", "Stop this run?"))),
+    Picture("sandboxes", (("4", "14 in use"),), sandboxes=True),
+    Picture("cleanup", (("4", "14 in use"), ("c", "Release 3 sandboxes?")), sandboxes=True),
 )
 
 
@@ -113,7 +116,9 @@ def main() -> None:
                 # A fresh store for each: ages and clocks then say the same in every picture.
                 shutil.rmtree(project, ignore_errors=True)
                 project.mkdir()
-                fill(project)
+                sample = fill(project)
+                if picture.sandboxes:
+                    fill_leases(project, sample)
                 svg = asyncio.run(take(project, picture, size))
                 path = target / f"{picture.name}-{label}.svg"
                 path.write_text(svg.replace("<text ", '<text xml:space="preserve" '), encoding="utf-8")

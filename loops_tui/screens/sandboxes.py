@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from engine.store.queries import StoreReader
 
 CLOCK_SECONDS = 1.0
+TABLE_FRAME = 3  # lines of a table around its rows
 RELEASED_SHOWN = 500  # the newest ones; a long run releases thousands
 
 
@@ -105,6 +106,7 @@ class SandboxesScreen(FedScreen):
         self._loaded = False
         self._now = time.time()
         self._pid = os.getpid()
+        self._room: int | None = None
 
     def compose(self) -> ComposeResult:
         yield TopLine()
@@ -178,6 +180,7 @@ class SandboxesScreen(FedScreen):
         if self._loaded:
             self.table.set_empty(nothing_held(self._with_released))
         self.query_one(WhyLeft).write(left)
+        self._make_room(len(left) if others else None)
         self.left_table.show(left)
         self.table.show(others)
         entitle(self.left_table, f"Left behind ({len(left)})")
@@ -186,6 +189,12 @@ class SandboxesScreen(FedScreen):
         self._show_details()
         self._write_top()
         self.refresh_bindings()
+
+    def _make_room(self, rows: int | None) -> None:
+        """As many lines for the orphans as they need, up to half; None: all there are."""
+        if rows != self._room:
+            self._room = rows
+            self.left_table.styles.height = "1fr" if rows is None else rows + TABLE_FRAME
 
     def _keep_focus(self, some_left: bool, some_others: bool) -> None:
         """The keys act on the table in focus, so it must be one that is shown; orphans come first."""
