@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -277,6 +278,8 @@ async def test_hostile_rows(project: Path, store: Store, size: tuple[int, int]) 
 
 async def test_a_process_is_killed_and_the_app_cleans_up(project: Path, store: Store) -> None:
     """With real sandboxes, released by the app's own engine."""
+    if shutil.which("bwrap") is None:
+        pytest.skip("no bubblewrap here")
     victim = await asyncio.to_thread(
         subprocess.Popen,
         [sys.executable, "-m", "tests.sandboxes.victim", str(project), "using"],
@@ -308,6 +311,8 @@ async def test_what_a_tool_printed_is_shown_and_does_nothing(
     project: Path, store: Store, size: tuple[int, int]
 ) -> None:
     """Escape sequences from a real sandbox, through a tool's result into the transcript."""
+    if shutil.which("bwrap") is None:
+        pytest.skip("no bubblewrap here")
     provider = LocalProvider(project, SandboxSettings(disk_mb=8))
     try:
         sandbox = await provider.create(SandboxSpec(new_name("test")))
