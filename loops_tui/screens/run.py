@@ -74,6 +74,7 @@ class RunScreen(FedScreen):
         self._group_id: int | None = None
         self._tab = "overview"
         self._log_seen = -1
+        self.add_class("-tab-overview")  # from the start: a class that changes lays everything out anew
 
     def compose(self) -> ComposeResult:
         yield TopLine()
@@ -192,7 +193,8 @@ class RunScreen(FedScreen):
     def _choose_tab(self, tab: str) -> None:
         self._tab = tab
         for name in TABS:
-            self.set_class(name == tab, f"-tab-{name}")
+            if self.has_class(f"-tab-{name}") != (name == tab):
+                self.set_class(name == tab, f"-tab-{name}")
         self.query_one(TabLine).write(tab)
         if self.is_compact:
             (self.groups if tab != "log" else self.log_view).focus()
