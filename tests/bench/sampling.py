@@ -39,13 +39,19 @@ def direct_decode_rate(
     prompt: int = PROMPT,
     repeats: int = 3,
     clock: Clock = time.perf_counter,
+    with_prefill: bool = False,
 ) -> float:
-    """Tokens per second of ``batch`` completions of one prompt, without a server; the prefill is not counted."""
+    """Tokens per second of ``batch`` completions of one prompt, without a server.
+
+    The prefill counts only ``with_prefill``: for a comparison with something that has to do it as well.
+    """
     best = 0.0
     for repeat in range(repeats):
         decoder = backend.decoder(backend.weights(None))
-        _admit(decoder, backend, batch, prompt, seed=repeat)
         start = clock()
+        _admit(decoder, backend, batch, prompt, seed=repeat)
+        if not with_prefill:
+            start = clock()
         for _ in range(tokens):
             decoder.step()
         best = max(best, batch * tokens / (clock() - start))

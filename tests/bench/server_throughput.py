@@ -3,8 +3,8 @@
 ``python -m tests.bench.server_throughput [--model DIR] [--requests 16] [--tokens 128] [--rounds 5] [--json]``
 
 The requests go through the SDK, as one group of a GRPO step does: the same prompt, one request per completion. Both
-ways are measured in turns, and the medians are compared, so that a busy machine disturbs them alike. The direct rate
-leaves the prefill out; the server's includes it, and everything else between the call and the last answer.
+ways are measured in turns, and the medians are compared, so that a busy machine disturbs them alike. Both do the same
+work, the prompts' prefill included; the server's time is all that lies between the call and the last answer.
 ``cpu_ratio`` (Linux) compares the processor time of the decoder alone with that of the server's whole process, and is
 the steadier of the two on a busy machine.
 The model is copied without its end-of-text ids: every completion then has its full length.
@@ -94,7 +94,13 @@ async def _rounds(server: ServerProcess, directory: Path, options: argparse.Name
         served_cpu += _cpu_seconds(server) - used
         rates = [
             direct_decode_rate(
-                backend, options.requests, options.tokens, prompt=PROMPT_TOKENS, repeats=1, clock=clock
+                backend,
+                options.requests,
+                options.tokens,
+                prompt=PROMPT_TOKENS,
+                repeats=1,
+                clock=clock,
+                with_prefill=True,
             )
             for clock in (time.perf_counter, time.process_time)
         ]
