@@ -11,7 +11,6 @@ _LATER = frozenset(
         "eval",
         "output.checkpoint_every",
         "output.console",
-        "output.progress_every_seconds",
         "output.wandb_entity",
         "output.wandb_project",
         "prices",

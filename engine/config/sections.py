@@ -337,6 +337,12 @@ class OutputSettings(Section):
         "full",
         description="Transcripts kept: all ('full'), one attempt of each group ('samples') or none ('off').",
     )
+    progress_every_seconds: float = Field(
+        30.0,
+        ge=1,
+        le=3600,
+        description="Seconds between lines in the run's log that say how far a long step is.",
+    )
 
     @field_validator("name")
     @classmethod

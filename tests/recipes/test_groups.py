@@ -10,9 +10,12 @@ from engine.episodes import Task
 from engine.episodes.runtime import AttemptResult
 from engine.policy.conversation import ConversationTrace
 from engine.policy.tokens import Completion, Segment
+from engine.recipes.contract import LoopsEndpoint, RunHandle
+from engine.recipes.control import RunControl
 from engine.recipes.rl.batch import datum_of, loss_config, pack
 from engine.recipes.rl.groups import Group, judge
 from engine.recipes.rl.order import TaskOrder, sampling_seed
+from engine.recipes.rl.report import Reporter
 from engine.store.rows import AttemptState
 
 
@@ -105,3 +108,20 @@ def test_sampling_seeds_are_distinct_and_repeatable() -> None:
     assert len(seeds) == 960
     assert sampling_seed(1, 2, 3, 1, 0) == sampling_seed(1, 2, 3, 1, 0) != sampling_seed(2, 2, 3, 1, 0)
     assert all(0 <= seed < 2**31 for seed in seeds)
+
+
+def test_a_long_step_says_how_far_it_is() -> None:
+    class Silent:
+        def __getattr__(self, name: str):
+            return lambda *_, **__: None
+
+    handle = RunHandle("r", Silent(), RunControl(), LoopsEndpoint("local", None, None))  # type: ignore[arg-type]
+    reporter = Reporter(handle, "full")
+    reporter.step_began(3)
+    reporter.phase("sampling")
+    running = group(1.0, 0.0)
+    reporter.group_started(running)
+    reporter.attempt_phase(running, 1, AttemptState.SETUP)
+    line, lasted = reporter.progress()
+    assert line.startswith("step 3: sampling, 1 queued, 1 setup, ")
+    assert lasted >= 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 
 from engine.episodes.runtime import AttemptResult
 from engine.recipes.contract import RunHandle
@@ -24,12 +25,23 @@ class Reporter:
         self._handle = handle
         self._trace = trace
         self._step = 0
+        self._phase = ""
+        self._changed_at = time.monotonic()
         self._groups: dict[int, GroupRow] = {}
         self._attempts: dict[tuple[int, int], AttemptRow] = {}
 
     def phase(self, text: str) -> None:
         """What the run is doing now, in a word or two."""
+        self._phase, self._changed_at = text, time.monotonic()
         self._handle.recorder.run(phase=text)
+
+    def progress(self) -> tuple[str, float]:
+        """How far the step is, as a line for the log, and for how many seconds this phase has lasted."""
+        lasted = time.monotonic() - self._changed_at
+        states = Counter(row.state for row in self._attempts.values())
+        parts = [f"{count} {state}" for state, count in sorted(states.items())]
+        doing = ", ".join([self._phase, *parts]) if self._phase == "sampling" else self._phase
+        return f"step {self._step}: {doing}, {lasted:.0f} s", lasted
 
     def step_began(self, step: int) -> StepRow:
         """A step's row; hand it back to :meth:`step_changed` as it goes on."""

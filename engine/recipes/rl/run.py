@@ -50,6 +50,7 @@ async def train(project: Project, handle: RunHandle) -> Outcome:
     main = asyncio.create_task(run.main(), name="rl loop")
     gone = asyncio.create_task(until_gone(handle.endpoint.url, handle.endpoint.api_key), name="loops watch")
     abort = asyncio.create_task(handle.control.wait_aborted(), name="abort watch")
+    progress = asyncio.create_task(run.tell_progress(), name="progress")
     try:
         await asyncio.wait({main, gone, abort}, return_when=asyncio.FIRST_COMPLETED)
         if main.done():
@@ -69,9 +70,9 @@ async def train(project: Project, handle: RunHandle) -> Outcome:
         run.reporter.unfinished("failed")
         raise RunFailed(str(error)) from error
     finally:
-        for task in (main, gone, abort):
+        for task in (main, gone, abort, progress):
             task.cancel()
-        await asyncio.wait({main, gone, abort}, timeout=30.0)
+        await asyncio.wait({main, gone, abort, progress}, timeout=30.0)
         await asyncio.shield(run.close())
 
 
@@ -148,6 +149,15 @@ class _Run:
             row.state, row.ended_at, row.policy_version = "done", time.time(), session.version
             self.reporter.step_changed(row)
         return self.outcome(RunState.DONE)
+
+    async def tell_progress(self) -> None:
+        """While a phase lasts long, say so in the log. Runs until cancelled."""
+        every = self.settings.output.progress_every_seconds
+        while True:
+            await asyncio.sleep(every)
+            line, lasted = self.reporter.progress()
+            if lasted >= every:
+                self.handle.log("info", "run", line)
 
     async def _open_sandboxes(self) -> RunSandboxes | None:
         """Get ready to lease, before Loops is provisioned: a provider that refuses must not leave a trainer billing.
