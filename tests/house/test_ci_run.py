@@ -72,4 +72,4 @@ def test_nothing_to_work_with_is_told_in_one_line(tmp_path: Path) -> None:
     done = ci_run(tmp_path, path=str(bare))
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
-    assert "neither uv nor a Python >= 3.12" in done.stderr
+    assert "neither uv nor a Python 3.12 or 3.13" in done.stderr
