@@ -33,6 +33,10 @@ def _read_text(source: Path, named: Path) -> str:
         inside = sorted(path.name for path in [*source.glob("*.toml"), *source.glob("*.json")])
         remedy = f"It holds {', '.join(inside[:5])}" if inside else "Name a .toml or .json file"
         raise ConfigError([Problem("this is a directory, not a config", file=named, remedy=remedy)])
+    if source.exists() and not source.is_file():  # a device or a pipe would be read for ever
+        raise ConfigError(
+            [Problem("this is no regular file", file=named, remedy="Name a .toml or .json file")]
+        )
     try:
         data = source.read_bytes()
     except FileNotFoundError as error:

@@ -292,7 +292,6 @@ class ComputeSettings(Section):
     )
     base_url: str | None = Field(
         None,
-        min_length=8,
         description="Address of the Loops service, for scopes other than 'local'. Default: LOOPS_BASE_URL, otherwise "
         "Baseten.",
     )

@@ -74,6 +74,10 @@ class _BadLine(Exception):
 def _read(path: Path) -> bytes:
     if path.is_dir():
         raise ConfigError([Problem("the tasks file is a directory", file=path, remedy="Name a JSONL file")])
+    if path.exists() and not path.is_file():  # a device or a pipe would be read for ever
+        raise ConfigError(
+            [Problem("the tasks file is no regular file", file=path, remedy="Name a JSONL file")]
+        )
     try:
         return path.read_bytes()
     except FileNotFoundError as error:

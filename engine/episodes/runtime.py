@@ -23,6 +23,11 @@ from engine.policy.conversation import ContextWindowExceeded, ConversationTrace,
 from engine.sandboxes.contract import Sandbox
 from engine.store.rows import AttemptState
 
+#: A larger reward is a grader's mistake: sums and squares of a group must stay exact enough to compare.
+MAX_REWARD = 1e9
+#: What is kept of a metadata key and of a text, in characters: each text becomes a metric's name.
+MAX_METADATA_KEY, MAX_METADATA_TEXT = 80, 200
+
 #: Frames below these are not the user's own code.
 _NOT_THE_USERS = (Path(__file__).resolve().parents[1], Path(sysconfig.get_path("stdlib")).resolve())
 
@@ -199,7 +204,9 @@ async def _one_try(
 ) -> AttemptResult:
     try:
         episode = plan.episode(plan.task, plan.options)
-    except Exception as error:
+    except BaseException as error:
+        if _passes_through(error):
+            raise
         raise _Infrastructure(_raised(f"{plan.episode.__name__}()", error)) from error
 
     clock.enter(AttemptState.SETUP)
@@ -222,9 +229,9 @@ async def _one_try(
         timed_out, ending = True, "timed_out"
     except ContextWindowExceeded:
         ending = "context_overflow"
-    except (LoopsUnavailable, asyncio.CancelledError):
-        raise
-    except Exception as error:
+    except BaseException as error:
+        if _passes_through(error):
+            raise
         raise _Infrastructure(_raised("run()", error)) from error
 
     result = AttemptResult(AttemptState.DONE, trace, timed_out=timed_out, tries=number)
@@ -248,6 +255,20 @@ async def _one_try(
     return result
 
 
+def _passes_through(error: BaseException) -> bool:
+    """Whether what a user's code raised concerns more than its attempt.
+
+    ``sys.exit()`` in an episode does not: asyncio would let it tear down the loop and every other attempt with it.
+    Nor does a CancelledError that nobody asked for.
+    """
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is None or task.cancelling() > 0
+    if isinstance(error, (SystemExit, KeyboardInterrupt)):
+        return False
+    return isinstance(error, LoopsUnavailable) or not isinstance(error, Exception)
+
+
 async def _guarded(call: Any, seconds: float, what: str) -> Any:
     """Await a user's coroutine within a deadline; anything it raises is infrastructure."""
     deadline = asyncio.timeout(seconds)
@@ -258,9 +279,9 @@ async def _guarded(call: Any, seconds: float, what: str) -> Any:
         if deadline.expired():
             raise _Infrastructure(f"{what} took longer than {seconds:g} s") from error
         raise _Infrastructure(_raised(what, error)) from error
-    except (LoopsUnavailable, asyncio.CancelledError):
-        raise
-    except Exception as error:
+    except BaseException as error:
+        if _passes_through(error):
+            raise
         raise _Infrastructure(_raised(what, error)) from error
 
 
@@ -275,9 +296,9 @@ async def _grade(
         except _Infrastructure as failure:
             problem = str(failure)
         else:
-            if isinstance(reward, (bool, int, float)) and math.isfinite(reward):
+            if isinstance(reward, (bool, int, float)) and abs(reward) <= MAX_REWARD:  # NaN is not
                 return float(reward), None
-            problem = f"grade() must return a finite number, not {reward!r}"[:300]
+            problem = f"grade() must return a finite number of at most {MAX_REWARD:g}, not {reward!r}"[:300]
         log("warning", f"grading failed (call {number} of {episode.grading_retries + 1}): {problem}")
     return None, problem
 
@@ -304,8 +325,11 @@ def _plain_metadata(metadata: Any, log: Callable[[str, str], None]) -> dict[str,
         return {}
     plain: dict[str, Any] = {}
     for key, value in metadata.items():
-        if isinstance(value, (bool, int, str)) or (isinstance(value, float) and math.isfinite(value)):
-            plain[str(key)] = value
+        name = one_line("".join(c if c.isprintable() else "?" for c in str(key)), MAX_METADATA_KEY)
+        if isinstance(value, str):
+            plain[name] = one_line(value, MAX_METADATA_TEXT)
+        elif isinstance(value, (bool, int)) or (isinstance(value, float) and math.isfinite(value)):
+            plain[name] = value
         elif value is not None:
             log("warning", f"metadata {key!r} is {type(value).__name__}, not a number or text: dropped")
     return plain

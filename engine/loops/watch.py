@@ -34,8 +34,8 @@ async def until_gone(url: str | None, api_key: str | None) -> str:
                 await client.get(f"{url.rstrip('/')}/v1/loops/capabilities", headers=headers)
                 last_answer = loop.time()
             except httpx.ConnectError:
-                if loop.time() - last_answer >= patience:
-                    return f"the Loops server at {url} is gone: nothing has answered for {patience:.0f} s"
+                if (silent := loop.time() - last_answer) >= patience:
+                    return f"the Loops server at {url} is gone: nothing has answered for {silent:.0f} s"
             except httpx.HTTPError:
                 # Slow, not gone: a loaded machine may take longer than the probe's timeout. The patience is larger.
                 if loop.time() - last_answer >= max(patience, 60.0):

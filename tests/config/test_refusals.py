@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from engine.config.problems import ConfigError
+from engine.config.tasks import load_tasks
 
 Write = Callable[..., Path]
 Problems = Callable[..., list[str]]
@@ -158,3 +162,14 @@ def test_a_scope_in_the_environment_that_does_not_exist(
     monkeypatch.setenv("BASETEN_LOOPS_SCOPE", "moon")
     [sentence] = problems(write(('scope = "local"', "")))
     assert "BASETEN_LOOPS_SCOPE is 'moon'" in sentence
+
+
+def test_a_device_or_a_pipe_is_no_config_and_no_tasks_file(
+    write: Write, problems: Problems, tmp_path: Path
+) -> None:
+    pipe = tmp_path / "pipe.toml"
+    os.mkfifo(pipe)
+    [sentence] = problems(pipe)
+    assert "no regular file" in sentence
+    with pytest.raises(ConfigError, match="no regular file"):
+        load_tasks(Path("/dev/zero"), dict)

@@ -214,3 +214,36 @@ async def test_metadata_that_cannot_be_reported_is_dropped_aloud() -> None:
     result, _, said = await attempt(Odd)
     assert result.metadata == {"ok": True}
     assert len(said) == 2
+
+
+@pytest.mark.parametrize("raised", [SystemExit(4), KeyboardInterrupt(), asyncio.CancelledError("mine")])
+async def test_an_episode_that_wants_out_costs_its_attempt_alone(raised: BaseException) -> None:
+    class Leaving(Base):
+        async def run(self, sample: Sampling) -> None:
+            raise raised
+
+    result, _, _ = await attempt(Leaving, retries=1)
+    assert (result.state, result.tries) == (AttemptState.LOST, 2)
+    assert f"run() raised {type(raised).__name__}" in (result.error or "")
+
+
+async def test_a_reward_too_large_to_compare_is_a_graders_error() -> None:
+    class Huge(Base):
+        async def grade(self, grading: Grading) -> float:
+            return -1e308
+
+    result, _, _ = await attempt(Huge)
+    assert result.state is AttemptState.LOST
+    assert "at most 1e+09" in (result.error or "")
+
+
+async def test_metadata_is_bounded_and_printable() -> None:
+    class Big(Base):
+        async def run(self, sample: Sampling) -> dict[str, Any]:
+            await super().run(sample)
+            return {"\x1b[2Jkey": "x" * 5_000_000}
+
+    result, _, _ = await attempt(Big)
+    ((key, value),) = result.metadata.items()
+    assert key.isprintable()
+    assert len(value) <= 200

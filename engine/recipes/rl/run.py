@@ -24,6 +24,7 @@ from engine.recipes.rl.metrics import reward_metrics, step_metrics
 from engine.recipes.rl.order import TaskOrder
 from engine.recipes.rl.report import Reporter
 from engine.recipes.rl.rollout import Rollout
+from engine.recipes.rl.wording import step_line
 from engine.sandboxes.errors import SandboxError
 from engine.sandboxes.for_run import RunSandboxes
 from engine.sandboxes.settings import SandboxSettings
@@ -187,6 +188,12 @@ class _Run:
             "sandbox",
             f"Sandboxes: {sandboxes.report.provider}, isolation {sandboxes.report.isolation}",
         )
+        handle.recorder.run(
+            info={
+                "isolation": str(sandboxes.report.isolation),
+                "sandbox_warnings": list(sandboxes.report.warnings),
+            }
+        )
         for warning in sandboxes.report.warnings:
             handle.log("warning", "sandbox", warning)
         return sandboxes
@@ -294,7 +301,7 @@ class _Run:
             reward_first=self.reward_first,
             reward_last=self.reward_last,
         )
-        handle.log("info", "run", _step_line(self.step, training.max_steps, metrics))
+        handle.log("info", "run", step_line(self.step, training.max_steps, metrics))
         return metrics
 
     def _note_rewards(self, collected: Collected) -> None:
@@ -380,18 +387,3 @@ def _rewards(group: Group) -> list[float]:
 def _last_error(collected: Collected) -> str | None:
     errors = [result.error for group in collected.finished for result in group.finished if result.error]
     return errors[-1] if errors else None
-
-
-def _step_line(step: int, of: int, metrics: dict[str, float]) -> str:
-    """One step in one line of the log."""
-    parts = [f"reward {metrics['reward/mean_with_unusable']:.3f}"]
-    if metrics["groups/finished"] > metrics["groups/trained"]:
-        alike, lost = metrics["discard/groups/no_variance"], metrics["discard/groups/too_many_losses"]
-        parts.append(f"trained on {metrics['reward/mean']:.3f}")
-        parts += [f"{alike:.0f} groups all alike"] if alike else []
-        parts += [f"{lost:.0f} groups lost"] if lost else []
-    parts.append(f"spread {metrics['reward/group_std_mean']:.3f}")
-    k3 = metrics.get("optim/train-sample-div/kl_sample_train_k3")
-    parts += [f"KL {k3:.1e}"] if k3 is not None else []
-    parts.append(f"{metrics['tokens/sampled_per_second']:.0f} tok/s")
-    return f"step {step}/{of}: {', '.join(parts)}, {metrics['time/step']:.1f} s"
