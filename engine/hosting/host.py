@@ -10,6 +10,7 @@ import socket
 import time
 import traceback
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,6 +69,7 @@ class RunHost:
         self._recorder: RunRecorder | None = None
         self._store_error: StoreError | None = None
         self._lost: str | None = None
+        self._pulse: Pulse | None = None
 
     @property
     def _store(self) -> Store:
@@ -127,6 +129,7 @@ class RunHost:
             raise RuntimeError("begin() comes before run()")
         self._store.on_error(self._store_failed)
         pulse = Pulse(self._store, recorder, self.host_id, self.control, self._taken_over)
+        self._pulse = pulse
         pulse.start()
         state, error = RunState.ABORTED, "the host was told to end"
         try:
@@ -234,6 +237,21 @@ class RunHost:
         if self._lost is not None:
             self._row.state, self._row.error = RunState.ABORTED, self._lost
         return self._row
+
+    def cut_off(self, why: str) -> RunRow | None:
+        """Tell the store that the run ends with this process, from a thread, while its loop is blocked. Bounded.
+
+        Returns the run's last row; None where no run has begun.
+        """
+        if self._recorder is None or self._row is None:
+            return None
+        if (
+            self._pulse is None
+        ):  # claimed, but not started yet: there is nothing that could write over the end
+            with suppress(StoreError):
+                self._tell_end(self._recorder, RunState.ABORTED, why)
+            return self._row
+        return self._end(self._pulse, self._recorder, RunState.ABORTED, why)
 
     def _tell_end(self, recorder: RunRecorder, state: RunState, error: str | None) -> None:
         how = str(state) if error is None else f"{state}: {error}"

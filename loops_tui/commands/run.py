@@ -13,6 +13,7 @@ from loops_tui.commands.output import BAD_INPUT, DONE, Output, UsageError
 from loops_tui.commands.runs import lease_value, say_left
 
 if TYPE_CHECKING:
+    from engine.hosting.headless import HeadlessEnd
     from engine.store.leases import LeaseCounts
     from engine.store.rows import RunRow
 
@@ -50,10 +51,21 @@ def run(config: str, overrides: Sequence[str], out: Output, *, project_dir: Path
 
     here = project_dir or Path.cwd()
     follower = BackgroundFollower(here)
+
+    def cut_off(end: HeadlessEnd) -> None:
+        follower.stop()
+        _tell_end(end, here, out)
+
     try:
-        end = asyncio.run(run_headless(config, overrides, here, told=out.note, claimed=follower.start))
+        end = asyncio.run(
+            run_headless(config, overrides, here, told=out.note, claimed=follower.start, cut_off=cut_off)
+        )
     finally:
         follower.stop()
+    return _tell_end(end, here, out)
+
+
+def _tell_end(end: HeadlessEnd, here: Path, out: Output) -> int:
     if end.run is None:
         out.value(run_failure("it was told to end before the run had begun"))
         return end.status

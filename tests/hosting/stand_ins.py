@@ -77,6 +77,13 @@ async def stubborn(project: Project, handle: RunHandle) -> Outcome:
     return Outcome(RunState.ABORTED, 0)
 
 
+async def blocking(project: Project, handle: RunHandle) -> Outcome:
+    """Holds the loop as an episode does that does not know better; says on standard output that it begins."""
+    print("blocking", flush=True)
+    time.sleep(600)  # noqa: ASYNC251 - the point
+    return Outcome(RunState.DONE, 1)
+
+
 async def quick(project: Project, handle: RunHandle) -> Outcome:
     handle.recorder.run(state=RunState.RUNNING, step=3)
     return Outcome(RunState.DONE, 3)
@@ -91,4 +98,4 @@ async def broken(project: Project, handle: RunHandle) -> Outcome:
     raise ZeroDivisionError(f"with Authorization: Bearer {key}")
 
 
-RECIPES = {recipe.__name__: recipe for recipe in (obedient, stubborn, quick, failing, broken)}
+RECIPES = {recipe.__name__: recipe for recipe in (obedient, stubborn, blocking, quick, failing, broken)}

@@ -95,6 +95,24 @@ def test_the_second_signal_aborts(project_dir: Path, started: list[Driven]) -> N
         assert store.reader().run(run_id).state is RunState.ABORTED
 
 
+def test_signals_reach_a_run_that_blocks_its_loop(project_dir: Path, started: list[Driven]) -> None:
+    driven = Driven(project_dir, "blocking")
+    started.append(driven)
+    run_id = driven.claimed()
+    assert driven.line() == "blocking"
+    driven.process.send_signal(signal.SIGINT)
+    assert driven.line() == "ctrl+c: stopping after the step in hand; once more to abort"
+    driven.process.send_signal(signal.SIGINT)
+    assert driven.line() == "ctrl+c: aborting, releasing what the run holds"
+    driven.process.send_signal(signal.SIGINT)
+    assert "ending the process" in driven.line()
+    assert driven.process.wait(60) == 130
+    with Store.open(project_dir) as store:
+        run = store.reader().run(run_id)
+    assert run.state is RunState.ABORTED
+    assert run.error == "the process was ended by ctrl+c while it was blocked"
+
+
 @pytest.mark.parametrize(("recipe", "status"), [("quick", 0), ("failing", 1)])
 def test_statuses_without_signals(project_dir: Path, started: list[Driven], recipe: str, status: int) -> None:
     driven = Driven(project_dir, recipe)
