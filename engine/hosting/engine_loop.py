@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import logging
 import threading
 from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
 from engine.hosting.errors import HostingError
+
+log = logging.getLogger(__name__)
 
 START_SECONDS = 10.0
 
@@ -41,14 +44,17 @@ class EngineLoop:
                 raise HostingError("the engine's loop did not start")
 
     def submit[T](self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        """Run a coroutine on the engine's loop, starting it if need be. The future may be cancelled."""
+        """Run a coroutine on the engine's loop, starting it if need be. The future may be cancelled.
+
+        Where the work calls ``sys.exit()``, the future fails with HostingError: it must not end whoever waits for it.
+        """
         try:
             self.start()
         except HostingError:
             work.close()
             raise
         assert self._loop is not None
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        return asyncio.run_coroutine_threadsafe(_contained(work), self._loop)
 
     def close(self, timeout: float = 30.0) -> bool:
         """Cancel what still runs, give it ``timeout`` seconds to clean up, and end the loop.
@@ -77,11 +83,24 @@ class EngineLoop:
         self._loop = loop
         loop.call_soon(ready.set)
         try:
-            loop.run_forever()
+            while True:
+                try:
+                    loop.run_forever()
+                    break
+                except (SystemExit, KeyboardInterrupt) as error:
+                    # A task of a user's raised it, and asyncio lets it through; the other runs here must go on.
+                    log.error("something in the engine tried to end the process (%r); it goes on", error)
             loop.run_until_complete(loop.shutdown_asyncgens())
             loop.run_until_complete(_within(5.0, loop.shutdown_default_executor()))
         finally:
             loop.close()
+
+
+async def _contained[T](work: Coroutine[Any, Any, T]) -> T:
+    try:
+        return await work
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise HostingError(f"the config's own code tried to end the process: {error!r}") from error
 
 
 async def _cancel_all(timeout: float) -> bool:

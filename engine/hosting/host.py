@@ -165,7 +165,7 @@ class RunHost:
         handle = RunHandle(
             self.run_id, recorder, self.control, endpoint, store=self._store, host_id=self.host_id
         )
-        training = asyncio.ensure_future(self._recipe()(self._project, handle))
+        training = asyncio.ensure_future(_no_exit(self._recipe()(self._project, handle)))
         watching = asyncio.create_task(self._server.until_dead() if endpoint.scope == "local" else _never())
         try:
             await asyncio.wait({training, watching}, return_when=asyncio.FIRST_COMPLETED)
@@ -286,6 +286,14 @@ class RunHost:
         path = write_crash(self._store.project_dir, self._store.redactor.text, error)
         text = self._store.redactor.text(f"{type(error).__name__}: {error}".strip())
         return f"internal error: {' '.join(text.split())[:300]} (details in {path})"
+
+
+async def _no_exit(training: Awaitable[Outcome]) -> Outcome:
+    """asyncio lets a task's SystemExit through to the end of its loop, and with that of the run's true end."""
+    try:
+        return await training
+    except SystemExit as error:
+        raise RunFailed(f"the config's own code called sys.exit({error.code!r})") from error
 
 
 async def _never() -> str:

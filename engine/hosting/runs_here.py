@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from engine.hosting.cleanup import release_left_behind
 from engine.hosting.engine_loop import EngineLoop
+from engine.hosting.errors import HostingError
 from engine.hosting.host import RunHost, Train
 from engine.hosting.local_server import LocalServer
 from engine.hosting.prepare import check_project, load_project, require_sound
@@ -102,6 +103,11 @@ class RunsHere:
                 await require_sound(project, self._project_dir, self._server)
                 host = RunHost(project, self._project_dir, self._server, kind=self._kind, train=self._train)
                 run_id = await asyncio.to_thread(host.begin)
+            except (SystemExit, KeyboardInterrupt) as error:
+                began.set_exception(
+                    HostingError(f"the config's own code tried to end the process: {error!r}")
+                )
+                return
             except BaseException as error:
                 began.set_exception(error)  # whoever called start() is told
                 if isinstance(error, Exception):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from loops_tui.widgets.safe_text import safe
 
@@ -20,6 +21,37 @@ class Output:
     def __init__(self, as_json: bool = False) -> None:
         self.as_json = as_json
         self._told_json = False
+        self._kept: int | TextIO | None = None
+
+    @contextmanager
+    def undisturbed(self) -> Iterator[None]:
+        """With ``--json``: standard output is the value's alone; what others write there goes to standard error.
+
+        Episodes and tools print, and so do the processes that they start, so the descriptor is turned as well.
+        """
+        if not self.as_json:
+            yield
+            return
+        stream = sys.stdout
+        stream.flush()
+        try:
+            descriptor = os.dup(1)
+            os.dup2(2, 1)
+        except OSError:  # closed by whoever started us: there is nothing to keep clean
+            yield
+            return
+        self._kept = descriptor if _descriptor(stream) == 1 else stream
+        sys.stdout = sys.stderr
+        try:
+            yield
+        finally:
+            sys.stdout = stream
+            try:
+                stream.flush()  # what was printed to it by its old name still goes to standard error
+            finally:
+                os.dup2(descriptor, 1)
+                os.close(descriptor)
+                self._kept = None
 
     def line(self, text: str) -> None:
         """A line of the result."""
@@ -44,11 +76,24 @@ class Output:
         if self._told_json:
             raise RuntimeError("a command prints one JSON value")
         self._told_json = True
-        print(json.dumps(value), flush=True)
+        if isinstance(self._kept, int):
+            left = (json.dumps(value) + "\n").encode()
+            while left:
+                left = left[os.write(self._kept, left) :]
+        else:
+            print(json.dumps(value), file=self._kept, flush=True)
 
     @property
     def owes_json(self) -> bool:
         return self.as_json and not self._told_json
+
+
+def _descriptor(stream: TextIO) -> int | None:
+    """The descriptor that a stream writes to; None where it is no real file."""
+    try:
+        return stream.fileno()
+    except (OSError, ValueError):
+        return None
 
 
 def to_stderr(text: str) -> None:
@@ -70,13 +115,17 @@ def carry_out(
     ``failure`` makes the JSON value of a command that failed before it had printed its own.
     """
     try:
-        return work()
+        with out.undisturbed():
+            return work()
     except KeyboardInterrupt:
         sentence, status = "interrupted", INTERRUPTED
     except BrokenPipeError:
         # Whoever read our output is gone (`loops-tui runs | head`); Python must not complain at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
+    except SystemExit as error:
+        # Only code of the user's does that here, and it must not end the command without a word.
+        sentence, status = f"the config's own code called sys.exit({error.code!r})", FAILED
     except Exception as error:  # noqa: BLE001 - a defect is told in one line, its traceback kept in a file
         sentence, status = explain(error)
     out.error(sentence)

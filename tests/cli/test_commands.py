@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
@@ -305,3 +306,46 @@ def test_a_command_prints_one_json_value(capsys: pytest.CaptureFixture[str]) -> 
     with pytest.raises(RuntimeError):
         out.value(2)
     assert capsys.readouterr().out == "1\n"
+
+
+def test_what_others_print_is_not_on_standard_output_with_json(project_dir: Path) -> None:
+    (project_dir / "speaks.py").write_text(_SPEAKS)
+    done = subprocess.run(
+        [sys.executable, "speaks.py"],
+        cwd=project_dir,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout == '{"a": 1}\n'
+    assert sorted(done.stderr.split()) == ["child", "descriptor", "old", "printed"]
+    assert done.returncode == 5
+
+
+_SPEAKS = """
+import os, subprocess, sys
+from sys import stdout
+from loops_tui.commands.output import Output, carry_out
+out = Output(as_json=True)
+
+def work():
+    print("printed", flush=True)
+    stdout.write("old\\n")
+    os.write(1, b"descriptor\\n")
+    subprocess.run(["echo", "child"], check=True)
+    out.value({"a": 1})
+    return 5
+
+sys.exit(carry_out(out, work))
+"""
+
+
+def test_code_that_calls_exit_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    def leave() -> int:
+        raise SystemExit(0)
+
+    assert output.carry_out(output.Output(as_json=True), leave) == output.FAILED
+    said = capsys.readouterr()
+    assert said.err == "loops-tui: the config's own code called sys.exit(0)\n"
+    assert json.loads(said.out) == {"error": "the config's own code called sys.exit(0)"}

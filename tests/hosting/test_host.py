@@ -81,6 +81,14 @@ async def test_failures_become_one_sentence(project_dir: Path) -> None:
     assert (row.state, row.error) == (RunState.FAILED, "the trainer refused the batch")
 
 
+async def test_code_that_calls_exit_fails_its_run(project_dir: Path) -> None:
+    async def leaving(project: Any, handle: RunHandle) -> Outcome:
+        raise SystemExit(3)
+
+    row = await hosted(host_of(project_dir, leaving))
+    assert (row.state, row.error) == (RunState.FAILED, "the config's own code called sys.exit(3)")
+
+
 async def test_a_defect_leaves_a_traceback_without_secrets(project_dir: Path) -> None:
     row = await hosted(host_of(project_dir, broken))
     assert row.state is RunState.FAILED

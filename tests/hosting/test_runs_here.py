@@ -107,3 +107,23 @@ def test_closing_lets_tasks_clean_up() -> None:
     assert begun.wait(10)
     assert loop.close()
     assert cleaned.is_set()
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
+def test_the_loop_outlives_code_that_ends_the_process(error: BaseException) -> None:
+    loop = EngineLoop()
+
+    async def leave() -> None:
+        raise error
+
+    async def leave_beside() -> None:
+        await asyncio.wait({asyncio.ensure_future(leave())})
+
+    async def stay() -> str:
+        return "here"
+
+    with pytest.raises(HostingError, match="tried to end the process"):
+        loop.submit(leave()).result(10)
+    loop.submit(leave_beside()).result(10)
+    assert loop.submit(stay()).result(10) == "here"
+    assert loop.close()
