@@ -19,6 +19,7 @@ KL_LIMIT = 0.01  # per token; a healthy run stays near zero
 OUT_OF_ROOM = 0.3  # share of attempts
 LOST_SHARE = 0.1
 ALIKE_RUN = 6  # finished groups in a row
+ADVICE_GROUPS = 12  # the newest ones, from which the advice is drawn: what the policy does now
 SILENT_SECONDS = 15.0
 ENDED_GROUPS = frozenset({GroupState.TRAINED, GroupState.READY, GroupState.REJECTED, GroupState.LOST})
 OUT_OF_TURNS = ("max_turns", "turns", "turn_limit", "out_of_turns")
@@ -30,6 +31,9 @@ class Finding:
 
     tone: Tone
     text: str
+    lasting: bool = (
+        False  # it holds for as long as the run lives, and other findings must not push it out of view
+    )
 
 
 def first_of(metrics: Mapping[str, float], *endings: str) -> float | None:
@@ -58,7 +62,7 @@ def findings(
     sandboxes: int = 0,
 ) -> list[Finding]:
     """Everything worth saying about a run now; ``groups`` newest first, ``sandboxes`` are those that may exist."""
-    found = _endings(run)
+    found = [*_no_isolation(run), *_endings(run)]
     if run.state.final and sandboxes:
         found.append(Finding(Tone.BAD, left_words(sandboxes)))
     if not run.state.final and host is not None and now - host.heartbeat_at > SILENT_SECONDS:
@@ -68,7 +72,22 @@ def findings(
     found.extend(_groups_alike(groups))
     if done:
         found.extend(_step_signals(run, done))
+    found.extend(_weak_isolation(run))
     return found
+
+
+def _no_isolation(run: RunRow) -> list[Finding]:
+    if run.state.final or run.info.get("isolation") != "none":
+        return []
+    text = "nothing isolates this run's sandboxes: its commands run as you, on this machine"
+    return [Finding(Tone.WARN, text, lasting=True)]
+
+
+def _weak_isolation(run: RunRow) -> list[Finding]:
+    if run.state.final or run.info.get("isolation") != "landlock":
+        return []
+    text = "landlock holds this run's sandboxes, bubblewrap would more: commands see this machine's processes"
+    return [Finding(Tone.INFO, text)]
 
 
 def _endings(run: RunRow) -> list[Finding]:
@@ -81,7 +100,7 @@ def _endings(run: RunRow) -> list[Finding]:
 
 
 def _groups_alike(groups: Sequence[GroupRow]) -> list[Finding]:
-    ended = [group for group in groups if group.state in ENDED_GROUPS][: ALIKE_RUN * 2]
+    ended = [group for group in groups if group.state in ENDED_GROUPS]
     alike = 0
     for group in ended:
         if group.reason != "no_variance":
@@ -89,14 +108,17 @@ def _groups_alike(groups: Sequence[GroupRow]) -> list[Finding]:
         alike += 1
     if alike < ALIKE_RUN:
         return []
-    means = [group.reward_mean for group in ended[:alike] if group.reward_mean is not None]
+    means = [
+        group.reward_mean for group in ended[: min(alike, ADVICE_GROUPS)] if group.reward_mean is not None
+    ]
     lesson = "make the tasks harder or easier"
     if means and max(means) <= 0:
         lesson = "no attempt succeeds: make the tasks easier"
     elif means and min(means) >= 1:
         lesson = "every attempt succeeds: make the tasks harder, or call it done"
+    # "the last": older groups than those at hand may be alike too.
     return [
-        Finding(Tone.WARN, f"every group scores alike ({alike} in a row), nothing to learn from; {lesson}")
+        Finding(Tone.WARN, f"every group scores alike (the last {alike}), nothing to learn from; {lesson}")
     ]
 
 
@@ -114,7 +136,8 @@ def _step_signals(run: RunRow, done: Sequence[StepRow]) -> list[Finding]:
     lost = metrics.get("discard/attempts", 0.0)
     size = max(1, run.group_size * run.groups_per_step)
     if lost / size > LOST_SHARE:
-        found.append(Finding(Tone.WARN, f"{lost:.0f} attempts of the last step were lost; the log says why"))
+        were = "attempt of the last step was" if round(lost) == 1 else "attempts of the last step were"
+        found.append(Finding(Tone.WARN, f"{lost:.0f} {were} lost; the log says why"))
     rewards = [step.metrics["reward/mean"] for step in done if "reward/mean" in step.metrics]
     if _leaps(rewards):
         found.append(Finding(Tone.INFO, "reward climbs fast: read transcripts to see that it is earned"))

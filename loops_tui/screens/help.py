@@ -39,7 +39,8 @@ def help_lines(screen: Screen[object]) -> list[Line]:
         keys, _, _ = sections.setdefault(section, {}).setdefault(
             binding.action, ([], binding.tooltip or binding.description, active.enabled)
         )
-        name = binding.key_display or key_name(binding.key)
+        # Not key_display: the line of keys names a pair with it ("[ ]"), here each key stands for itself.
+        name = key_name(binding.key)
         if name not in keys:
             keys.append(name)
     lines: list[Line] = []

@@ -19,7 +19,7 @@ from loops_tui.widgets.spans import Line, Span, SpanPane, entitle
 class RunHeader(SpanPane):
     """Where the run stands, and what is wrong with it."""
 
-    DEFAULT_CSS = "RunHeader { height: auto; min-height: 2; max-height: 6; }"
+    DEFAULT_CSS = "RunHeader { height: auto; min-height: 2; max-height: 8; }"
 
     def __init__(self) -> None:
         super().__init__(id="header")

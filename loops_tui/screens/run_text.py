@@ -18,6 +18,7 @@ from engine.store.rows import (
     StepRow,
 )
 from loops_tui.health import Finding, kl_of
+from loops_tui.lease_words import counted
 from loops_tui.screens.run_read import RunView
 from loops_tui.screens.runs_text import progress, run_seconds
 from loops_tui.theme import Tone
@@ -99,8 +100,12 @@ def header(view: RunView, found: Sequence[Finding], width: int) -> list[Line]:
     asked = asked_words(view.command)
     if asked is not None and not run.state.final:
         found = [Finding(Tone.ACCENT, asked), *found]
-    for place, finding in enumerate(found[:2]):
-        more = f"  (+{len(found) - 2} more)" if place == 1 and len(found) > 2 else ""
+    lasting = [finding for finding in found if finding.lasting]
+    passing = [finding for finding in found if not finding.lasting]
+    shown = [*lasting, *passing[:2]]
+    for place, finding in enumerate(shown):
+        last = place == len(shown) - 1
+        more = f"  (+{len(found) - len(shown)} more)" if last and len(found) > len(shown) else ""
         pieces = list(wrap(safe(finding.text, 400) + more, max(20, width - 4)))[:2]
         for part, piece in enumerate(pieces):
             lines.append(((" ! " if part == 0 else "   ", finding.tone), (piece, finding.tone)))
@@ -112,7 +117,8 @@ def _progress_line(view: RunView, width: int) -> Line:
     if run.state.final:
         done = run.step / run.max_steps if run.max_steps else 1.0
         bar = step_bar({"done": round(done * 1000)}, 1000, min(40, width - 30))
-        return ((" ", Tone.PLAIN), *bar, (f"  {run.step} of {run.max_steps} steps trained", Tone.DIM))
+        trained = f"  {run.step} of {counted(run.max_steps, 'step')} trained"
+        return ((" ", Tone.PLAIN), *bar, (trained, Tone.DIM))
     counts = step_counts(view)
     total = max(run.group_size * run.groups_per_step, sum(counts.values()))
     if not total:

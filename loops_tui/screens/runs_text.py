@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,7 +117,9 @@ def details(entry: RunEntry | None, own_pid: int, width: int) -> list[Line]:
     run = entry.run
     gap: Span = ("   ", Tone.PLAIN)
     loss = "loss" if run.recipe == "sft" else "reward"
-    best = max(entry.rewards) if entry.rewards else None
+    # The course is the newest steps only: an early best would be missed, so first and last count too.
+    known = [value for value in (*entry.rewards, run.reward_first, run.reward_last) if value is not None]
+    best = max((value for value in known if math.isfinite(value)), default=None)
     who = [("host ", Tone.DIM), (host_words(entry, own_pid), Tone.PLAIN)] if entry.live else []
     if entry.live and entry.host is not None:
         who.append(

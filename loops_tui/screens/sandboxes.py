@@ -21,6 +21,7 @@ from loops_tui.screens.sandboxes_text import (
     lease_details,
     nothing_held,
     orphan_lines,
+    unisolated_words,
 )
 from loops_tui.theme import Tone
 from loops_tui.widgets.confirm import Ask, Choice, confirm
@@ -183,8 +184,9 @@ class SandboxesScreen(FedScreen):
         self._make_room(len(left) if others else None)
         self.left_table.show(left)
         self.table.show(others)
-        entitle(self.left_table, f"Left behind ({len(left)})")
-        entitle(self.table, "In use and released" if self._with_released else "In use")
+        entitle(self.left_table, f"Left behind ({len(left)})", unisolated_words(left))
+        title = "In use and released" if self._with_released else "In use"
+        entitle(self.table, title, unisolated_words(others))
         self._keep_focus(bool(left), bool(others))
         self._show_details()
         self._write_top()

@@ -57,13 +57,30 @@ def owner(view: LeaseView, own_pid: int) -> Line:
     return plain("dead", Tone.BAD) if view.open else plain("–", Tone.DIM)
 
 
+def _unisolated(view: LeaseView) -> bool:
+    return view.open and view.lease.isolation == "none"
+
+
+def _mark(view: LeaseView, marked: bool) -> Line:
+    """The column of isolation is the first to give way; that there is none is seen at any width."""
+    if marked:
+        return plain("+", Tone.ACCENT)
+    return plain("!", Tone.WARN) if _unisolated(view) else plain(" ")
+
+
+def unisolated_words(views: Sequence[LeaseView]) -> str:
+    """What the mark means, under the table that has any."""
+    number = sum(_unisolated(view) for view in views)
+    return f"! isolated by nothing ({number}): commands run as you" if number else ""
+
+
 def lease_cells(view: LeaseView, now: float, own_pid: int, marked: bool) -> Cells:
     row = view.lease
     quiet = Tone.PLAIN if view.open else Tone.DIM
     soon = (left := ttl_left(row, now)) is not None and left < 60
     age = (row.released_at or now) - row.created_at
     return (
-        plain("+" if marked else " ", Tone.ACCENT),
+        _mark(view, marked),
         plain(safe(row.name, 60), Tone.STRONG if view.open else Tone.DIM),
         lease_state(view),
         plain(safe(isolation_words(row), 20), Tone.WARN if row.isolation == "none" else quiet),

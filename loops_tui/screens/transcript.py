@@ -18,6 +18,7 @@ from loops_tui.screens.transcript_text import MODES, turn_source, whole_source
 from loops_tui.theme import Tone
 from loops_tui.widgets.filter_line import FilterLine
 from loops_tui.widgets.key_bar import KeyBar
+from loops_tui.widgets.safe_text import safe_block
 from loops_tui.widgets.search_view import SearchView
 from loops_tui.widgets.spans import Line, SpanPane, plain
 
@@ -250,10 +251,16 @@ class TranscriptScreen(FedScreen):
 
     def _copy(self, text: str, what: str) -> None:
         file = Path(self.app.project_dir) / ".loops" / "copied.txt"
+        # Half a surrogate pair fits no clipboard; it is written as the store writes it elsewhere.
+        text = text.encode("utf-8", "backslashreplace").decode("utf-8")
+        # The source is copied as it is, and a shell obeys what is pasted into it.
+        risk = "; it holds control characters, paste with care" if text != safe_block(text) else ""
 
         async def copy() -> None:
             result = await copy_text(text, file, self.app.copy_to_clipboard)
             severity = "information" if result.ok else "error"
-            self.notify(result.said, title=what, severity=severity, markup=False)
+            self.notify(
+                result.said + (risk if result.ok else ""), title=what, severity=severity, markup=False
+            )
 
         self.app.spawn(copy())

@@ -15,7 +15,7 @@ from typing import Any
 
 from engine.store.rows import AttemptRow, TranscriptRow
 from loops_tui.theme import Tone
-from loops_tui.widgets.safe_text import LINE_LIMIT, safe, safe_block
+from loops_tui.widgets.safe_text import LINE_LIMIT, safe
 from loops_tui.widgets.spans import Line, Span, plain, width_of
 from loops_tui.widgets.wrapping import wrap, wrap_spans
 from loops_tui.wording import count, number, reward_tone, signed, words
@@ -108,7 +108,8 @@ def _heading(turn: Mapping[str, Any], place: int, reply: int, width: int) -> Lin
     facts = [f"reply {reply}"]
     if sampled.get("policy_version") is not None:
         facts.append(f"policy v{safe(str(sampled['policy_version']), 20)}")
-    facts.append(f"{count(len(_items(sampled, 'tokens')))} tokens")
+    tokens = len(_items(sampled, "tokens"))
+    facts.append(f"{count(tokens)} token{'' if tokens == 1 else 's'}")
     logprobs = _numbers(sampled)
     if logprobs:
         facts.append(f"mean logprob {number(sum(logprobs) / len(logprobs))}")
@@ -168,7 +169,8 @@ def _text(text: str, width: int, tone: Tone) -> Iterator[Line]:
         for piece in wrap(safe(source[:-1] if source.endswith("\r") else source), width):
             yield ((piece, tone),)
         if extra > 0:
-            yield ((f"({extra:,} more characters in this line; y copies all)", Tone.WARN),)
+            characters = "character" if extra == 1 else "characters"
+            yield ((f"({extra:,} more {characters} in this line; y copies all)", Tone.WARN),)
 
 
 def _call(call: Mapping[str, Any], width: int) -> Iterator[Line]:
@@ -306,7 +308,7 @@ def _ending(transcript: TranscriptRow, attempt: AttemptRow | None, width: int) -
 
 
 def turn_source(turn: Mapping[str, Any]) -> str:
-    """A turn as text to copy: what was written, not how it is shown here. Control characters stay marks."""
+    """A turn as text to copy: what is stored, character for character, not how it is shown here."""
     parts: list[str] = []
     for name in ("reasoning", "content"):
         value = turn.get(name)
@@ -317,13 +319,12 @@ def turn_source(turn: Mapping[str, Any]) -> str:
     calls = turn.get("tool_calls")
     for call in calls if isinstance(calls, list) else ():
         if isinstance(call, Mapping):
-            parts.append(f"{call.get('name')} {call.get('arguments')}")
-    return safe_block("\n".join(parts))
+            arguments = call.get("arguments")
+            written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+            parts.append(f"{call.get('name')} {written}")
+    return "\n".join(parts)
 
 
 def whole_source(transcript: TranscriptRow) -> str:
     """The whole conversation as text to copy."""
-    return (
-        "\n\n".join(f"[{safe(str(turn.get('role')))}]\n{turn_source(turn)}" for turn in transcript.turns)
-        + "\n"
-    )
+    return "\n\n".join(f"[{turn.get('role')}]\n{turn_source(turn)}" for turn in transcript.turns) + "\n"

@@ -21,6 +21,8 @@ _NAMES = {
     "slash": "/",
     "left_square_bracket": "[",
     "right_square_bracket": "]",
+    "left_curly_bracket": "{",
+    "right_curly_bracket": "}",
     "full_stop": ".",
     "comma": ",",
 }

@@ -152,6 +152,7 @@ class VirtualTable[ItemT](LineView, can_focus=True):
     def show(self, items: Sequence[ItemT]) -> None:
         """Show these rows, keeping the cursor on its row wherever that has gone."""
         old_place = self._place()
+        emptiness_changed = (not items) != (not self._items)
         self._items = items
         self._places = {self._key(item): place for place, item in enumerate(items)}
         before = self.cursor_key
@@ -165,7 +166,10 @@ class VirtualTable[ItemT](LineView, can_focus=True):
         place = self._place()
         if place is not None and old_place is not None and place != old_place and self.scroll_offset.y:
             self.scroll_to(y=max(0, self.scroll_offset.y + place - old_place), animate=False, immediate=True)
-        self._repaint_changed()
+        if emptiness_changed:
+            self.refresh()  # rows past the last item are the same before and after, but what is said there is not
+        else:
+            self._repaint_changed()
         if self.cursor_key != before:
             self.post_message(self.Moved(self, self.cursor_key, by_hand=False))
 

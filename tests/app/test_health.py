@@ -26,11 +26,9 @@ def alike(count: int, mean: float) -> list[GroupRow]:
 
 
 def said(**values: Any) -> str:
-    run = run_row(
-        "r", "demo", values.pop("state", RunState.RUNNING), Path("/"), error=values.pop("error", None)
-    )
-    host = values.pop("host", None)
-    found = findings(run, values.pop("steps", []), values.pop("groups", []), host, NOW)
+    steps, groups, host = (values.pop(name, None) for name in ("steps", "groups", "host"))
+    run = run_row("r", "demo", values.pop("state", RunState.RUNNING), Path("/"), **values)
+    found = findings(run, steps or [], groups or [], host, NOW)
     return "\n".join(finding.text for finding in found)
 
 
@@ -50,6 +48,29 @@ def test_groups_that_score_alike() -> None:
     assert "no attempt succeeds" in said(groups=alike(8, 0.0))
     assert "every attempt succeeds" in said(groups=alike(8, 1.0))
     assert said(groups=alike(5, 0.0)) == ""
+
+
+def test_how_many_groups_score_alike_is_counted_past_any_window() -> None:
+    assert "the last 30" in said(groups=alike(30, 0.5))
+    mixed = [*alike(7, 0.5), GroupRow("r", 9, GroupState.TRAINED, "t", 0), *alike(30, 0.5)]
+    assert "the last 7" in said(groups=mixed)
+
+
+def test_the_advice_follows_the_newest_groups() -> None:
+    assert "no attempt succeeds" in said(groups=[*alike(12, 0.0), *alike(12, 1.0)])
+
+
+def test_sandboxes_that_isolate_nothing_or_little_are_said_while_the_run_lives() -> None:
+    assert "nothing isolates this run's sandboxes" in said(info={"isolation": "none"})
+    assert "landlock" in said(info={"isolation": "landlock"})
+    for info in ({"isolation": "bubblewrap"}, {"isolation": "remote"}, {"isolation": None}, {}):
+        assert said(info=info) == ""
+    assert said(state=RunState.DONE, info={"isolation": "none"}) == ""
+
+
+def test_one_lost_attempt_is_one() -> None:
+    run = {"group_size": 2, "groups_per_step": 2}
+    assert "1 attempt of the last step was lost" in said(steps=[step(1, discard__attempts=1.0)], **run)
 
 
 def test_attempts_that_run_out_of_room() -> None:

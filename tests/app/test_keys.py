@@ -8,7 +8,7 @@ import pytest
 from textual.binding import Binding
 
 from loops_tui.app import LoopsApp
-from loops_tui.screens.help import HelpScreen
+from loops_tui.screens.help import HelpScreen, help_lines
 from loops_tui.screens.run import RunScreen
 from loops_tui.screens.runs import RunsScreen
 from loops_tui.screens.sandboxes import SandboxesScreen
@@ -99,6 +99,22 @@ async def test_help_is_made_from_the_bindings(project: Path, size: tuple[int, in
         await until_shown(pilot, app, "Everywhere", "All keys of this screen")
         await pilot.press("escape")
         await until(pilot, lambda: isinstance(app.screen, RunScreen), "the help closes")
+
+
+async def test_help_names_each_key_by_itself(project: Path) -> None:
+    app = make_app(project)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await open_run(pilot, app)
+        app.push_screen(TranscriptScreen(LIVE, "tool_agent", 123, 1))
+        await until_shown(pilot, app, "Sort names.txt")
+        await pilot.press("slash", *"ERROR")
+        await until_shown(pilot, app, "match 1 of")
+        await pilot.press("enter")
+        shown = {" ".join(text_of(line).split()) for line in help_lines(app.screen)}
+        assert {"} J The next turn", "{ K The turn before"} <= shown
+        assert {". The next match", ", The match before"} <= shown
+        assert "/ Find a text in it" in shown
+        assert not any("bracket" in line for line in shown)
 
 
 async def test_the_palette_offers_what_keys_do_here(project: Path) -> None:

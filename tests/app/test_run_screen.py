@@ -103,6 +103,28 @@ async def test_updates_arrive_from_the_store(project: Path, store: Store) -> Non
         await until_shown(pilot, app, "◆ grading")
 
 
+@pytest.mark.parametrize("size", SIZES)
+async def test_that_nothing_isolates_its_sandboxes_stays_in_view(
+    project: Path, store: Store, size: tuple[int, int]
+) -> None:
+    app = make_app(project)
+    recorder = store.recorder(LIVE, host_id="host-1", files=False)
+    recorder.run(info={"isolation": "none", "sandbox_warnings": ["ordinary processes"]}, error="word " * 40)
+    bad = {"reward/mean": 0.5, "loss/kl_sample_train_k3": 0.5, "rollout/truncated": 0.9}
+    recorder.step(StepRow(LIVE, 15, "done", 1.0, 2.0, 16, bad))
+    recorder.flush_blocking()
+    async with app.run_test(size=size) as pilot:
+        await open_run(pilot, app)
+        await until_shown(pilot, app, "nothing isolates this run's sandboxes", "word word", "more)")
+        await pilot.press("s", "y")
+        await until_shown(
+            pilot, app, "nothing isolates this run's sandboxes", "stop after this step", "word word"
+        )
+        store.end_run(LIVE, "host-1", RunState.DONE, None)
+        await until_shown(pilot, app, "✓ done")
+        assert "nothing isolates" not in screen_text(app)
+
+
 async def test_the_end_of_a_run_is_seen_and_said(project: Path, store: Store) -> None:
     app = make_app(project)
     async with app.run_test(size=NARROW) as pilot:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,10 @@ from engine.store.rows import RunState
 from engine.store.store import Store
 from loops_tui.screens.run import RunScreen
 from loops_tui.screens.runs import RunsScreen
+from loops_tui.screens.runs_text import RunEntry, details
 from loops_tui.widgets.confirm import Ask
 from loops_tui.widgets.filter_line import FilterLine
+from loops_tui.widgets.spans import text_of
 from tests.app.conftest import LIVE, SIZES, make_app, screen_text, until, until_shown, until_told
 from tools.sample_store import run_row
 
@@ -39,6 +42,30 @@ async def test_an_empty_project_says_what_to_do_next(empty_project: Path) -> Non
         for key in ("enter", "s", "A", "slash", "down", "end", "3"):
             await pilot.press(key)
         assert isinstance(app.screen, RunsScreen)
+
+
+async def test_what_is_said_of_no_runs_goes_with_the_first_one(empty_project: Path) -> None:
+    app = make_app(empty_project)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_shown(pilot, app, "No runs yet", "Start one from a shell")
+        with Store.open(empty_project) as store:
+            store.create_run(run_row("20261129-150000-new1", "first_one", RunState.DONE, empty_project))
+        await until_shown(pilot, app, "first_one", "1 run")
+        await pilot.pause()
+        assert "Start one from a shell" not in screen_text(app)
+        await pilot.press("slash", *"zzz")
+        await until_shown(pilot, app, "No run matches", "esc clears the filter")
+        await pilot.press("escape")
+        await until_shown(pilot, app, "first_one")
+        await pilot.pause()
+        assert "esc clears the filter" not in screen_text(app)
+
+
+def test_the_best_reward_is_not_below_the_first_or_last() -> None:
+    run = run_row("r", "demo", RunState.DONE, Path("/"), reward_first=0.9, reward_last=0.7)
+    for rewards, best in (((0.2, 0.5), "0.90"), ((0.2, 0.95), "0.95"), ((), "0.90"), ((math.nan,), "0.90")):
+        shown = "\n".join(text_of(line) for line in details(RunEntry(run, rewards, None, 0.0), 1, 80))
+        assert f"0.90 → 0.70  best {best}" in shown
 
 
 async def test_the_cursor_stays_on_its_run_when_others_appear(project: Path, store: Store) -> None:

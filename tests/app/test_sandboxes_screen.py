@@ -143,6 +143,23 @@ async def test_what_was_left_stands_apart_and_first(project: Path, size: tuple[i
         await until(pilot, lambda: "ltui-k3f9-released" not in screen_text(app), "the released ones go again")
 
 
+@pytest.mark.parametrize("size", SIZES)
+async def test_a_sandbox_that_nothing_isolates_is_seen(
+    project: Path, store: Store, host_id: str, size: tuple[int, int]
+) -> None:
+    await put(
+        store,
+        lease("ltui-k3f9-held", LIVE, host_id, isolation="none"),
+        lease("ltui-k3f9-kept", LIVE, host_id),
+        lease("ltui-k3f9-left", LIVE, "host-of-yesterday", isolation="none"),
+    )
+    app = make_app(project)
+    async with app.run_test(size=size) as pilot:
+        await go(pilot, app)
+        await until_shown(pilot, app, "!  ltui-k3f9-held", "!  ltui-k3f9-left", "! isolated by nothing (1)")
+        assert "!  ltui-k3f9-kept" not in screen_text(app)
+
+
 @pytest.mark.usefixtures("leases")
 async def test_releasing_asks_first_with_cancel_in_focus(project: Path) -> None:
     here = FakeHosting()

@@ -135,6 +135,29 @@ async def test_copying_says_what_became_of_it(project: Path, monkeypatch: pytest
         assert "[assistant]" in copied[1]
 
 
+async def test_what_is_copied_is_what_is_stored(
+    project: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TMUX", raising=False)
+    text = "red \x1b[31mhere\x1b[0m\r\n\ttab \u202e and a zero\x00"
+    recorder = store.recorder(LIVE, host_id="host-1", files=False)
+    turns = [{"role": "user", "content": text}, {"role": "tool", "content": "half \ud800"}]
+    recorder.transcript(TranscriptRow(LIVE, GROUP, ATTEMPT, "t", 1.0, "x", turns))
+    recorder.flush_blocking()
+    app = make_app(project)
+    copied: list[str] = []
+    monkeypatch.setattr(app, "copy_to_clipboard", copied.append)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await open_transcript(pilot, app)
+        await until_shown(pilot, app, "tab")
+        await pilot.press("y")
+        await until_told(pilot, app, "control characters")
+        assert copied == [text]
+        await pilot.press("Y")
+        await until(pilot, lambda: len(copied) == 2, "all of it is copied")
+        assert copied[1] == f"[user]\n{text}\n\n[tool]\nhalf \\ud800\n"
+
+
 async def test_a_text_too_large_for_a_terminal_goes_to_a_file(
     project: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
