@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from engine.hosting.stillness import Stillness
 from engine.recipes.control import RunControl
 from engine.store.errors import StoreError
 from engine.store.recorder import RunRecorder
@@ -21,7 +22,10 @@ _JOIN_SECONDS = 15.0
 
 
 class Pulse:
-    """Runs from ``start`` to ``stop``. ``lost`` is called once where another host has taken the run over."""
+    """Runs from ``start`` to ``stop``. ``lost`` is called once where another host has taken the run over.
+
+    Made on the engine's loop, which it watches: a loop that stands still is told of in the run's log.
+    """
 
     def __init__(
         self,
@@ -37,6 +41,7 @@ class Pulse:
         self._host_id = host_id
         self._control = control
         self._lost = lost
+        self._stillness = Stillness()
         self._end = threading.Event()
         self._reader = store.reader()
         self._seen: int | None = None
@@ -59,6 +64,8 @@ class Pulse:
                 if time.monotonic() >= next_beat:
                     next_beat = time.monotonic() + BEAT_SECONDS
                     self._store.heartbeat(self._host_id)
+                if (still := self._stillness.look()) is not None:
+                    self._recorder.log("warning", "host", still)
                 self._look()
                 self._failing = False
             except StoreError as error:
@@ -82,7 +89,9 @@ class Pulse:
             return
         if run.state is RunState.INTERRUPTED:
             # This process slept (a laptop's lid) and was taken for dead meanwhile; it is not.
-            self._store.reassert(self._run_id, self._host_id, self._recorder.state or RunState.STARTING)
+            state = self._recorder.state or RunState.STARTING
+            if self._store.reassert(self._run_id, self._host_id, state):
+                self._recorder.run(state=state)  # run.json says interrupted as well
             self._recorder.log("warning", "host", "this host was taken for dead and goes on")
             return
         commands = self._reader.commands(self._run_id, 20)

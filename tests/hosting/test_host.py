@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from engine.hosting import stillness
 from engine.hosting.host import RunHost
 from engine.hosting.library import train
 from engine.hosting.requests import request
@@ -271,6 +273,44 @@ async def test_the_heartbeat_does_not_need_the_engine_s_loop(project_dir: Path) 
 
         host._train_function = blocking
         assert (await hosted(host)).state is RunState.DONE
+
+
+async def test_a_loop_that_stands_still_is_told_of(
+    project_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stillness, "STILL_SECONDS", 0.0)
+    with Store.open(project_dir) as store:
+
+        async def blocking(project: Any, handle: RunHandle) -> Outcome:
+            reader = store.reader()
+            # Nothing else runs on this loop until its standing still is in the log.
+            while "has stood still" not in repr(reader.log(handle.run_id)):
+                time.sleep(0.01)  # noqa: ASYNC251 - the point of the test
+            return Outcome(RunState.DONE, 0)
+
+        host = host_of(project_dir, blocking)
+        assert (await hosted(host)).state is RunState.DONE
+        (row,) = [row for row in store.reader().log(host.run_id) if "stood still" in row.text]
+    assert row.level == "warning"
+    assert re.fullmatch(
+        r"the engine has stood still for \d+ s: test_host.py line \d+ in "
+        r"test_a_loop_that_stands_still_is_told_of.<locals>.blocking blocks it; use await or a thread there",
+        row.text,
+    )
+
+
+async def test_a_loop_is_told_of_once_for_each_time_that_it_stands_still() -> None:
+    now = 0.0
+    watch = stillness.Stillness(lambda: now)
+    for _ in range(2):
+        assert watch.look() is None
+        now += 9.9
+        assert watch.look() is None
+        now += 0.2
+        assert "for 10 s: test_host.py line" in str(watch.look())
+        assert watch.look() is None
+        await asyncio.sleep(0)
+    assert watch.look() is None
 
 
 async def test_the_library_trains_and_raises(project_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
