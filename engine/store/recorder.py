@@ -50,7 +50,9 @@ class StepWrite(RowWrite):
     def apply(self, connection: sqlite3.Connection) -> None:
         super().apply(connection)
         row: StepRow = self._row
-        reward = encode_field(AttemptRow, "reward", row.metrics.get("reward/mean"), self._redactor)
+        # The run's first and last reward are of every group; a step without that number has the trained ones' at least.
+        mean = row.metrics.get("reward/mean_with_unusable", row.metrics.get("reward/mean"))
+        reward = encode_field(AttemptRow, "reward", mean, self._redactor)
         connection.execute(
             "UPDATE steps SET reward_mean = ? WHERE run_id = ? AND step = ?", (reward, row.run_id, row.step)
         )

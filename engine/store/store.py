@@ -198,7 +198,16 @@ class Store:
 
     def reconcile(self) -> list[str]:
         """Mark the runs whose host is gone INTERRUPTED; returns their ids."""
-        return self._writer.call(hosts.reconcile)
+
+        def mark(connection: sqlite3.Connection) -> list[RunRow]:
+            return [hosts.read_run(connection, run_id) for run_id in hosts.reconcile(connection)]
+
+        runs = self._writer.call(mark)
+        for run in runs:
+            # The host that kept the run's directory is gone; the directory may be as well.
+            with contextlib.suppress(OSError):
+                RunDirectory(Path(run.run_dir)).write_run(run)
+        return [run.run_id for run in runs]
 
     def delete_run(self, run_id: str) -> None:
         """Delete a run's rows (its directory stays). Raises StoreError while a host works on it."""

@@ -302,6 +302,17 @@ def test_what_the_end_cut_off_is_in_the_directory_too(store: Store, tmp_path: Pa
     assert json.loads((Path(run.run_dir) / "run.json").read_text())["state"] == "aborted"
 
 
+def test_the_rewards_of_steps_are_of_every_group_where_that_is_known(store: Store, tmp_path: Path) -> None:
+    store.create_run(make_run(tmp_path))
+    recorder = store.recorder(RUN)
+    for step, metrics in enumerate(
+        [{"reward/mean": 0.5, "reward/mean_with_unusable": 0.25}, {"reward/mean": 0.5}, {}], 1
+    ):
+        recorder.step(StepRow(RUN, step, "done", 1.0, metrics=metrics))
+    store.flush()
+    assert store.reader().rewards([RUN]) == {RUN: [0.25, 0.5]}
+
+
 def test_files_are_private(store: Store, tmp_path: Path) -> None:
     run = make_run(tmp_path)
     store.create_run(run)

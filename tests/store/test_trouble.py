@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -261,6 +263,8 @@ def test_a_killed_host_makes_its_run_interrupted(store: Store, tmp_path: Path) -
     assert run.error is not None
     assert f"process {process.pid}" in run.error
     assert run.ended_at is not None
+    written = json.loads((Path(run.run_dir) / "run.json").read_text())
+    assert (written["state"], written["error"]) == ("interrupted", run.error)
     assert reader.groups(RUN)[0].state is GroupState.LOST
     assert [a.state for a in reader.attempts(RUN, 0)] == [AttemptState.CANCELLED, AttemptState.DONE]
     answered = reader.command(command.command_id)
@@ -293,6 +297,15 @@ def test_a_host_elsewhere_that_beats_is_alive(tmp_path: Path, store: Store) -> N
     store.claim(RUN, make_host(hostname="elsewhere", pid=2**22 + 1))
     with Store.open(tmp_path) as other:
         assert other.reconcile() == []
+
+
+def test_a_dead_run_whose_directory_is_gone(store: Store, tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    store.create_run(run)
+    store.claim(RUN, make_host(pid=2**22 + 1))
+    shutil.rmtree(run.run_dir)
+    assert store.reconcile() == [RUN]
+    assert not Path(run.run_dir).exists()
 
 
 def test_a_run_nobody_takes_up(store: Store, tmp_path: Path) -> None:
