@@ -99,6 +99,8 @@ class Follower:
         self._sink = sink
         self._after_log = after_log
         self._seen: int | None = None
+        self.errors: list[str] = []
+        """Texts of the errors that were shown."""
 
     def look(self) -> RunRow | None:
         """Show what is new; the run's row if anything has changed in the store."""
@@ -112,6 +114,7 @@ class Follower:
             if rows:
                 self._after_log = rows[-1].log_id
                 self._sink.lines([line for row in rows for line in log_lines(row)])
+                self.errors += [row.text for row in rows if row.level == "error"]
             if len(rows) < _BATCH:
                 break
         if run is not None:
@@ -154,6 +157,7 @@ class BackgroundFollower:
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
         self.failure: str | None = None
+        self._errors: list[str] = []
 
     def start(self, run_id: str) -> None:
         self._thread = threading.Thread(target=self._follow, args=(run_id,), name="progress", daemon=True)
@@ -165,6 +169,10 @@ class BackgroundFollower:
         if self._thread is not None:
             self._thread.join(10.0)
 
+    def has_said(self, error: str) -> bool:
+        """Whether a line of the log has told of this error already."""
+        return any(error in said for said in self._errors)
+
     def _follow(self, run_id: str) -> None:
         from engine.store.errors import StoreError
         from engine.store.store import Store
@@ -172,6 +180,7 @@ class BackgroundFollower:
         try:
             with Store.open(self._project_dir) as store, progress_sink(sys.stderr) as sink:
                 follower = Follower(store.reader(), run_id, sink)
+                self._errors = follower.errors
                 while not self._end.wait(LOOK_SECONDS):
                     follower.look()
                 follower.look()

@@ -67,7 +67,8 @@ class Output:
     def error(self, text: str) -> None:
         """What went wrong, line by line."""
         for line in text.splitlines() or ["unknown error"]:
-            to_stderr(f"loops-tui: {safe(line)}")
+            # A finding says itself that it is an error.
+            to_stderr(f"loops-tui: {safe(line.removeprefix('error: '))}")
 
     def value(self, value: Any) -> None:
         """The one JSON value. Without ``--json`` nothing is printed; a second one is a defect."""

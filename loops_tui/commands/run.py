@@ -50,11 +50,12 @@ def run(config: str, overrides: Sequence[str], out: Output, *, project_dir: Path
     from engine.hosting.headless import run_headless
 
     here = project_dir or Path.cwd()
+    out.note(f"Checking {config} …")
     follower = BackgroundFollower(here)
 
     def cut_off(end: HeadlessEnd) -> None:
         follower.stop()
-        _tell_end(end, here, out)
+        _tell_end(end, here, out, follower)
 
     try:
         end = asyncio.run(
@@ -62,16 +63,16 @@ def run(config: str, overrides: Sequence[str], out: Output, *, project_dir: Path
         )
     finally:
         follower.stop()
-    return _tell_end(end, here, out)
+    return _tell_end(end, here, out, follower)
 
 
-def _tell_end(end: HeadlessEnd, here: Path, out: Output) -> int:
+def _tell_end(end: HeadlessEnd, here: Path, out: Output, follower: BackgroundFollower) -> int:
     if end.run is None:
         out.value(run_failure("it was told to end before the run had begun"))
         return end.status
     held = _held(here, end.run.run_id)
     out.value(run_value(end.run, held))
-    _say_end(end.run, out)
+    _say_end(end.run, out, follower)
     say_left(end.run, held, out)
     return end.status
 
@@ -90,6 +91,7 @@ def run_detached(config: str, overrides: Sequence[str], out: Output) -> int:
     from engine.store.store import Store
 
     here = Path.cwd()
+    out.note(f"Checking {config} …")
     run_id = detach_run(config, overrides, here)
     with Store.open(here) as store:
         row = store.reader().run(run_id)
@@ -102,6 +104,10 @@ def run_detached(config: str, overrides: Sequence[str], out: Output) -> int:
 
 def demo(directory: Path | None, out: Output, *, headless: bool) -> int:
     """A bundled example that trains, in a project directory of its own."""
+    from loops_tui.terminal import is_terminal
+
+    if not headless and not is_terminal():
+        raise UsageError("this is no terminal; use `loops-tui demo --headless` here")
     project_dir = directory.expanduser().resolve() if directory is not None else demo_directory()
     config = prepare_demo(project_dir)
     out.note(f"The demo's project directory is {project_dir}")
@@ -178,11 +184,11 @@ def run_failure(sentence: str) -> dict[str, Any]:
     }
 
 
-def _say_end(row: RunRow, out: Output) -> None:
-    if row.reward_first is not None and row.reward_last is not None:
+def _say_end(row: RunRow, out: Output, follower: BackgroundFollower) -> None:
+    if row.step and row.reward_first is not None and row.reward_last is not None:
         out.note(f"Reward: {row.reward_first:.3f} first, {row.reward_last:.3f} last, over {row.step} steps")
     out.note(f"Run directory: {row.run_dir}")
-    if row.error is not None:
+    if row.error is not None and not follower.has_said(row.error):
         out.error(row.error)
     if row.state == "failed" and row.error is None:
         out.error("the run failed")

@@ -28,8 +28,9 @@ def serve(port: int, directory: Path | None, models: Sequence[str], out: Output)
     received: list[int] = []
     # Its own session: a ctrl+c reaches us alone, and we end it in order. It also ends when our end of the pipe closes.
     server = subprocess.Popen(
-        [*command, "--exit-with-stdin"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
-    )
+        [*command, "--exit-with-stdin"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
+        umask=0o077,  # what it stores is its owner's alone, wherever --dir puts it
+    )  # fmt: skip
 
     def receive(number: int, _: FrameType | None) -> None:
         received.append(number)

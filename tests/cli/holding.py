@@ -1,11 +1,12 @@
 """``loops-tui`` with a recipe that holds three real sandboxes until it is told to stop: ``python -m tests.cli.holding run …``.
 
-Prints ``holding RUN`` on standard output once it holds them.
+Prints ``holding RUN`` on standard error once it holds them.
 """
 
 from __future__ import annotations
 
 import functools
+import sys
 
 from engine.hosting import headless
 from engine.project import Project
@@ -36,7 +37,7 @@ async def holding(project: Project, handle: RunHandle) -> Outcome:
             leased = await sandboxes.source(4, attempt, lambda *_: None).acquire()
             await leased.sandbox.exec("setsid sleep 1003 & echo work > file", timeout=20)
         await handle.recorder.flush()
-        print(f"holding {handle.run_id}", flush=True)
+        print(f"holding {handle.run_id}", file=sys.stderr, flush=True)
         seen = handle.control.wishes
         while not handle.control.stopping:
             seen = await handle.control.wait_changed(seen)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 import sys
@@ -12,11 +13,17 @@ from typing import Any
 
 import pytest
 
+from engine.config.report import CheckReport, Finding, Severity
+from engine.hosting import headless
+from engine.hosting.errors import CheckFailed
+from engine.project import Project
+from engine.recipes.contract import Outcome, RunHandle
 from engine.store import Store
 from engine.store.rows import AttemptState, CommandState, RunState
 from loops_tui.commands import output
 from tests.cli.conftest import Call
-from tests.hosting.stand_ins import make_project
+from tests.hosting.driver import _sound
+from tests.hosting.stand_ins import AddressOnly, failing, make_project
 from tests.store.conftest import make_attempt, make_host, make_run
 
 RUN = "20261129-143501-k3f9"
@@ -263,6 +270,10 @@ def test_the_demo_leaves_the_working_directory_clean(
 
     monkeypatch.setattr("loops_tui.app.open_app", open_app)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
+    said = call("demo")
+    assert (said.status, started) == (2, [])
+    assert said.err == "loops-tui: this is no terminal; use `loops-tui demo --headless` here\n"
+    monkeypatch.setattr("loops_tui.terminal.is_terminal", lambda: True)
     assert call("demo").status == 0
     (config,) = started
     assert config is not None
@@ -349,3 +360,37 @@ def test_code_that_calls_exit_is_one_sentence(capsys: pytest.CaptureFixture[str]
     said = capsys.readouterr()
     assert said.err == "loops-tui: the config's own code called sys.exit(0)\n"
     assert json.loads(said.out) == {"error": "the config's own code called sys.exit(0)"}
+
+
+def test_a_run_that_fails_says_why_once(
+    call: Call, project_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_project(project_dir).close()
+    monkeypatch.setattr(headless, "require_sound", _sound)
+    monkeypatch.setattr(headless, "LocalServer", AddressOnly)
+    monkeypatch.setattr(headless, "run_headless", functools.partial(headless.run_headless, train=_fail_late))
+    said = call("run", "direct/train.toml")
+    assert said.status == 1
+    assert said.err.startswith("Checking direct/train.toml …\n")
+    assert said.err.count("the trainer refused the batch") == 1
+    assert "Reward" not in said.err
+
+
+async def _fail_late(project: Project, handle: RunHandle) -> Outcome:
+    handle.recorder.run(reward_first=0.0, reward_last=0.0)
+    return await failing(project, handle)
+
+
+def test_a_refused_run_says_error_once(
+    call: Call, project_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_project(project_dir).close()
+
+    async def refuse(*_: Any) -> None:
+        raise CheckFailed(CheckReport([Finding(Severity.ERROR, None, None, "the tokenizer is missing")]))
+
+    monkeypatch.setattr(headless, "require_sound", refuse)
+    monkeypatch.setattr(headless, "LocalServer", AddressOnly)
+    said = call("run", "direct/train.toml")
+    assert said.status == 2
+    assert said.err.splitlines()[-1] == "loops-tui: the tokenizer is missing."

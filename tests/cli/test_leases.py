@@ -220,16 +220,18 @@ class Held:
             cwd=project_dir,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
             text=True,
         )
         self.run_id = ""
 
     def wait_holding(self) -> str:
-        assert self.process.stdout is not None
-        word, self.run_id = self.process.stdout.readline().split()
-        assert word == "holding"
-        return self.run_id
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            if line.startswith("holding "):
+                self.run_id = line.split()[1]
+                return self.run_id
+        raise AssertionError("it ended without holding anything")
 
     def kill(self) -> None:
         self.process.kill()

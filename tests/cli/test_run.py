@@ -48,7 +48,7 @@ def test_a_real_run_from_end_to_end(call: Call, project_dir: Path) -> None:
 
 def test_serving_until_a_signal(project_dir: Path) -> None:
     server = subprocess.Popen(
-        [SCRIPT, "serve", "--json"],
+        [SCRIPT, "serve", "--json", "--dir", "mine"],
         cwd=project_dir,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -69,6 +69,8 @@ def test_serving_until_a_signal(project_dir: Path) -> None:
     assert taken.returncode == 1
     assert "cannot listen" in taken.stderr
     assert "error" in json.loads(taken.stdout)
+    for path in [project_dir / "mine", *(project_dir / "mine").rglob("*")]:
+        assert path.stat().st_mode & 0o077 == 0, path
     server.send_signal(signal.SIGTERM)
     assert server.wait(30) == 143
     server.communicate()
