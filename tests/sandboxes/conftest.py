@@ -6,6 +6,7 @@ The provider lives as long as the tests of a module do; so does their event loop
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -64,4 +65,5 @@ async def sandbox(make: Make) -> Sandbox:
     return await make()
 
 
+needs_bubblewrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="no bubblewrap here")
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")

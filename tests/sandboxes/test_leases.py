@@ -34,6 +34,7 @@ from engine.sandboxes.naming import project_label
 from engine.store import Store, StoreError
 from engine.store.leases import LeaseJournal
 from engine.store.rows import LeaseRow, LeaseState
+from tests.sandboxes.conftest import needs_bubblewrap
 from tests.sandboxes.traces import traces, until
 from tests.sandboxes.victim import CREATING, RELEASING, become_host
 
@@ -407,8 +408,12 @@ async def test_of_two_processes_one_is_killed(project: Path) -> None:
     await clean(project)
 
 
+@needs_bubblewrap
 async def test_the_death_of_the_process_ends_its_sandboxes_by_itself(project: Path) -> None:
-    """Even before anybody cleans up, nothing runs any more; only directories are left."""
+    """Even before anybody cleans up, nothing runs any more; only directories are left.
+
+    That takes a namespace of processes; where only Landlock isolates, detached ones wait for cleanup.
+    """
     victim = await asyncio.to_thread(start, project, "used")
     await asyncio.to_thread(wait_for_stop, victim)
     assert any(t.startswith("process") for t in traces(project))

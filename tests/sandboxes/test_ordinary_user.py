@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sandboxes.conftest import needs_root
+from tests.sandboxes.conftest import needs_bubblewrap, needs_root
 
 # The interpreter may lie below a home that nobody else may enter: in a mount namespace of its own, that home is
 # replaced by an empty one that shows the interpreter alone.
@@ -30,6 +30,7 @@ exec setpriv --reuid 65534 --regid 65534 --clear-groups "$@"
 
 
 @needs_root
+@needs_bubblewrap
 def test_isolation_as_an_ordinary_user(tmp_path_factory: pytest.TempPathFactory) -> None:
     repository = Path(__file__).parents[2]
     base = Path(sys.base_prefix)
