@@ -75,16 +75,12 @@ class Reporter:
             self._attempts[group.group_id, attempt] = queued
             self._handle.recorder.attempt(queued)
 
-    def attempt_phase(
-        self, group: Group, attempt: int, state: AttemptState, tries: int | None = None
-    ) -> None:
+    def attempt_phase(self, group: Group, attempt: int, state: AttemptState) -> None:
         """An attempt entered a phase."""
         row = self._attempts[group.group_id, attempt]
         row.state = state
         if row.started_at is None:
             row.started_at = time.time()
-        if tries is not None:
-            row.tries = tries
         self._handle.recorder.attempt(row)
 
     def attempt_ended(self, group: Group, attempt: int, result: AttemptResult) -> None:
