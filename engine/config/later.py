@@ -4,17 +4,12 @@ from __future__ import annotations
 
 _LATER = frozenset(
     {
-        "budget",
         "compute.reuse",
         "console",
         "data",
-        "eval",
-        "output.checkpoint_every",
         "output.console",
         "output.wandb_entity",
         "output.wandb_project",
-        "prices",
-        "providers",
         "runtime.config.execution_sandbox",
         "runtime.config.grading_sandbox",
     }

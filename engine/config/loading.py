@@ -20,7 +20,7 @@ from engine.config.problems import ConfigError, Problem
 from engine.config.secrets import redact, secret_values
 from engine.config.settings import EffectiveScope, Settings, rule_problems, scope_of
 
-_PATH_KEYS = ("runtime.config.tasks",)
+_PATH_KEYS = ("runtime.config.tasks", "eval.tasks")
 _MAYBE_PATH_KEYS = ("model.tokenizer", "model.base_model")
 
 

@@ -48,6 +48,17 @@ class SandboxTable(Section):
         le=1 << 20,
         description="MiB of memory: of each process locally, of the sandbox elsewhere.",
     )
+    image: str | None = Field(
+        None,
+        min_length=1,
+        description="Image of a sandbox on Blaxel, such as 'blaxel/base-image:latest' or your own. Local sandboxes "
+        "show this machine's own programs instead. Default: Blaxel's base image.",
+    )
+    region: str | None = Field(
+        None,
+        min_length=1,
+        description="Region of a sandbox on Blaxel, such as 'us-pdx-1'. Default: Blaxel's choice.",
+    )
     disk_mb: int = Field(512, ge=1, le=1 << 20, description="MiB that the files of a local sandbox may take.")
     max_processes: int = Field(256, ge=8, le=1 << 16, description="Processes of a local sandbox, at most.")
     cpu_seconds: int = Field(
@@ -173,6 +184,12 @@ class ModelSettings(Section):
         description="Arguments of the chat template, such as { enable_thinking = false }. Empty by default.",
     )
     seed: int = Field(0, ge=0, le=2**31 - 1, description="Seed of the LoRA adapter's first weights.")
+    from_checkpoint: str | None = Field(
+        None,
+        min_length=1,
+        description="Start from weights saved before instead of a fresh adapter: 'RUN' or 'RUN@step-000010' of this "
+        "project, or a Loops address 'bt://loops:…'. The optimizer starts anew.",
+    )
 
 
 class TrainingSettings(Section):
@@ -335,6 +352,12 @@ class OutputSettings(Section):
     trace: Literal["full", "samples", "off"] = Field(
         "full",
         description="Transcripts kept: all ('full'), one attempt of each group ('samples') or none ('off').",
+    )
+    checkpoint_every: int | None = Field(
+        None,
+        ge=1,
+        description="Optimizer steps between checkpoints (trainer state with optimizer, and sampler weights). Whatever "
+        "it says, one is saved when the run ends, is stopped or is interrupted. Default: none in between.",
     )
     progress_every_seconds: float = Field(
         30.0,

@@ -18,6 +18,7 @@ from engine.config.sections import (
     Section,
     TrainingSettings,
 )
+from engine.config.spending import BudgetSettings, EvalSettings, PriceSettings, ProviderSettings
 
 EffectiveScope = Literal["local", "serverless", "dedicated", "auto"]
 
@@ -48,6 +49,21 @@ class Settings(Section):
     )
     output: OutputSettings = Field(
         default_factory=lambda: OutputSettings.model_validate({}), description="What is written, and where."
+    )
+
+    eval: EvalSettings | None = Field(
+        None, description="Evaluation on held-out tasks. Without this table there is none."
+    )
+    budget: BudgetSettings = Field(
+        default_factory=lambda: BudgetSettings.model_validate({}),
+        description="Bounds that end a run cleanly.",
+    )
+    prices: PriceSettings = Field(
+        default_factory=lambda: PriceSettings.model_validate({}), description="What things cost, for display."
+    )
+    providers: ProviderSettings = Field(
+        default_factory=lambda: ProviderSettings.model_validate({}),
+        description="Settings of sandbox providers.",
     )
 
     @property
@@ -106,6 +122,21 @@ def rule_problems(settings: Settings, scope: EffectiveScope) -> Iterator[Problem
             f"room for a prompt in [model] max_seq_len = {model.max_seq_len}",
             key="sampling.max_tokens" if configured else "model.max_seq_len",
             remedy="Set max_tokens below max_seq_len",
+        )
+    held_out = settings.eval
+    if held_out is not None and held_out.max_tokens is not None and held_out.max_tokens >= model.max_seq_len:
+        yield Problem(
+            f"[eval] max_tokens is {held_out.max_tokens}, which leaves no room for a prompt in [model] max_seq_len = "
+            f"{model.max_seq_len}",
+            key="eval.max_tokens",
+            remedy="Set it below max_seq_len",
+        )
+    prices = settings.prices.model_dump(exclude={"currency"}, exclude_none=True)
+    if settings.budget.max_cost is not None and not prices:
+        yield Problem(
+            "[budget] max_cost is set, but no price is: nothing could be counted",
+            key="budget.max_cost",
+            remedy="Give what you pay in [prices], such as sandbox_gb_hour, or use max_hours or max_tokens",
         )
     if "skip_token_normalization" in training.loss_config:
         yield Problem(

@@ -15,9 +15,12 @@ from engine.store.redact import Redactor
 from engine.store.rows import (
     AttemptRow,
     AttemptState,
+    CheckpointRow,
+    CheckpointState,
     CheckRow,
     CommandRow,
     CommandState,
+    EvalRow,
     GroupRow,
     GroupState,
     HostRow,
@@ -45,7 +48,7 @@ class Table:
 
 
 TABLES: dict[type, Table] = {
-    RunRow: Table("runs", ("run_id",), frozenset({"info"}), (("state", RunState),)),
+    RunRow: Table("runs", ("run_id",), frozenset({"info", "spend"}), (("state", RunState),)),
     HostRow: Table("hosts", ("host_id",)),
     StepRow: Table("steps", ("run_id", "step"), frozenset({"metrics"})),
     GroupRow: Table("groups", ("run_id", "group_id"), enums=(("state", GroupState),)),
@@ -59,6 +62,10 @@ TABLES: dict[type, Table] = {
     CommandRow: Table("commands", ("command_id",), frozenset({"args"}), (("state", CommandState),)),
     LogRow: Table("log", ("log_id",)),
     LeaseRow: Table("leases", ("name",), enums=(("state", LeaseState),)),
+    CheckpointRow: Table(
+        "checkpoints", ("run_id", "name"), frozenset({"metrics", "cursor"}), (("state", CheckpointState),)
+    ),
+    EvalRow: Table("evals", ("run_id", "eval_id"), frozenset({"pass_at", "per_task", "metrics", "sampling"})),
     CheckRow: Table("checks", ("check_id",), frozenset({"findings", "lines"}), flags=frozenset({"ok"})),
 }
 

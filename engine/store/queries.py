@@ -17,8 +17,10 @@ from engine.store.rows import (
     FINAL_STATES,
     AttemptRow,
     AttemptState,
+    CheckpointRow,
     CheckRow,
     CommandRow,
+    EvalRow,
     GroupRow,
     GroupState,
     HostRow,
@@ -218,6 +220,19 @@ class StoreReader(LeaseQueries):
         where, values = ("", []) if config_path is None else ("WHERE config_path = ?", [config_path])
         return self._rows(
             CheckRow, f"SELECT * FROM checks {where} ORDER BY check_id DESC LIMIT ?", [*values, limit]
+        )
+
+    def checkpoints(self, run_id: str | None = None, limit: int = 1000) -> list[CheckpointRow]:
+        """Checkpoints, newest first, of one run or of all."""
+        where, values = ("", []) if run_id is None else ("WHERE run_id = ?", [run_id])
+        order = "ORDER BY created_at DESC, step DESC LIMIT ?"
+        return self._rows(CheckpointRow, f"SELECT * FROM checkpoints {where} {order}", [*values, limit])
+
+    def evals(self, run_id: str | None = None, limit: int = 1000) -> list[EvalRow]:
+        """Evaluations, newest first, of one run or of all."""
+        where, values = ("", []) if run_id is None else ("WHERE run_id = ?", [run_id])
+        return self._rows(
+            EvalRow, f"SELECT * FROM evals {where} ORDER BY created_at DESC LIMIT ?", [*values, limit]
         )
 
     # -- connections --------------------------------------------------------------------------------------------

@@ -19,7 +19,16 @@ from engine.store.codec import (
 )
 from engine.store.errors import StoreError
 from engine.store.redact import Redactor
-from engine.store.rows import AttemptRow, GroupRow, RunRow, RunState, StepRow, TranscriptRow
+from engine.store.rows import (
+    AttemptRow,
+    CheckpointRow,
+    EvalRow,
+    GroupRow,
+    RunRow,
+    RunState,
+    StepRow,
+    TranscriptRow,
+)
 from engine.store.rundir import RunFiles
 from engine.store.writer import Writer
 
@@ -214,6 +223,18 @@ class RunRecorder:
         key = ("transcripts", row.run_id, row.group_id, row.attempt)
         self._writer.put(key, TranscriptWrite(copy, self.redactor))
 
+    def checkpoint(self, row: CheckpointRow) -> None:
+        """Store a checkpoint as it is now; ``flush`` after the intent, before Loops is asked."""
+        self._own(row)
+        copy = replace(row, metrics=dict(row.metrics), cursor=dict(row.cursor))
+        self._writer.put(("checkpoints", row.run_id, row.name), RowWrite(copy, self.redactor), urgent=True)
+
+    def evaluation(self, row: EvalRow) -> None:
+        """Store an evaluation as it is now."""
+        self._own(row)
+        copy = replace(row, pass_at=dict(row.pass_at), per_task=dict(row.per_task), metrics=dict(row.metrics))
+        self._writer.put(("evals", row.run_id, row.eval_id), RowWrite(copy, self.redactor))
+
     def log(self, level: str, source: str, text: str) -> None:
         """Add a line to the run's log; ``level`` is debug, info, warning or error."""
         write = LogWrite(self.run_id, level, source, text, self.redactor)
@@ -257,7 +278,7 @@ class RunRecorder:
     def _late(self, timeout: float) -> StoreError:
         return StoreError(f"store: {self._writer.path} was not written within {timeout:.0f} s")
 
-    def _own(self, row: StepRow | GroupRow | AttemptRow | TranscriptRow) -> None:
+    def _own(self, row: StepRow | GroupRow | AttemptRow | TranscriptRow | CheckpointRow | EvalRow) -> None:
         if row.run_id != self.run_id:
             raise ValueError(f"a row of run {row.run_id} was given to the recorder of {self.run_id}")
 

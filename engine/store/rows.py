@@ -41,6 +41,7 @@ class GroupState(StrEnum):
     RUNNING = "running"
     READY = "ready"  # graded, waiting for its batch
     TRAINED = "trained"
+    EVALUATED = "evaluated"  # of an evaluation: graded, never trained on
     REJECTED = "rejected"  # see reason: no_variance, too_many_losses, no_tokens, stopped
     LOST = "lost"
 
@@ -91,6 +92,15 @@ class RunRow:
     error: str | None = None  # one clear sentence
     host_id: str | None = None
     info: dict[str, Any] = field(default_factory=dict)
+    # What the Loops run behind it is, as Loops last said: "ACTIVE", "INACTIVE" …; None before there is one.
+    loops_state: str | None = None
+    loops_since: float | None = (
+        None  # since when it bills (when it was created); on scope "local" nothing does
+    )
+    loops_until: float | None = None  # when it was seen to be INACTIVE
+    # {"hours", "sandbox_hours", "sandbox_gb_hours", "prompt_tokens", "sampled_tokens", "trained_tokens",
+    #  "cost" (with [prices], else absent), "near": the budget's key that is past 80 %, or absent}
+    spend: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -122,7 +132,7 @@ class StepRow:
 @dataclass(slots=True)
 class GroupRow:
     run_id: str
-    group_id: int  # counts up through the run
+    group_id: int  # counts up from 0 through the run; an evaluation's groups count down from -1
     state: GroupState
     task_id: str
     task_index: int
@@ -138,6 +148,7 @@ class GroupRow:
     attempts_lost: int = 0
     started_at: float | None = None
     ended_at: float | None = None
+    eval_id: str | None = None  # the evaluation that it belongs to; None for a training group
 
 
 @dataclass(slots=True)
@@ -236,6 +247,72 @@ class CheckRow:
     lines: list[str]
 
 
+class CheckpointState(StrEnum):
+    SAVING = "saving"  # committed before Loops is asked: a killed process leaves this
+    SAVED = "saved"
+    FAILED = "failed"  # see error; what was saved of it may still exist on Loops
+    DELETED = "deleted"
+
+
+@dataclass(slots=True)
+class CheckpointRow:
+    """The weights of a run after exactly ``step`` optimizer steps, and where the run stood then.
+
+    ``trainer_path`` (weights and optimizer, to resume from) and ``sampler_path`` (to sample from, download, deploy)
+    are Loops' own ``bt://`` addresses. ``cursor`` is what a resume needs to repeat and skip no task; the recipe alone
+    reads it.
+    """
+
+    run_id: str
+    name: str  # unique in its run, e.g. "step-000012"
+    step: int
+    state: CheckpointState
+    why: str  # "every" | "asked" | "end" | "stop" | "interrupt" | "budget" | "hand-over"
+    created_at: float
+    saved_at: float | None = None
+    policy_version: int | None = None
+    loops_run_id: str | None = None
+    trainer_path: str | None = None
+    sampler_path: str | None = None
+    size_bytes: int | None = None
+    reward_mean: float | None = None  # of its step
+    metrics: dict[str, float] = field(default_factory=dict)  # of its step
+    cursor: dict[str, Any] = field(default_factory=dict)
+    error: str | None = None
+
+
+@dataclass(slots=True)
+class EvalRow:
+    """One evaluation: the held-out tasks, attempted ``attempts`` times each by fixed weights, never trained on.
+
+    Its groups and attempts are ordinary rows of the run with ``eval_id`` set and negative group ids.
+    """
+
+    run_id: str
+    eval_id: str  # unique in its run, e.g. "step-000010", "base", "step-000012-2"
+    target: str  # "live" (the run's own weights at ``step``), "checkpoint" or "base"
+    state: str  # "running" | "done" | "failed" | "stopped"
+    why: str  # "every" | "start" | "end" | "asked"
+    created_at: float
+    ended_at: float | None = None
+    step: int | None = None  # of the weights; None for the base model
+    checkpoint: str | None = None  # its name, where the target is one
+    tasks: int = 0
+    attempts: int = 0  # of each task
+    graded: int = 0
+    lost: int = 0
+    mean: float | None = None  # over tasks, of each task's mean reward
+    low: float | None = None  # 95 % confidence interval of the mean, over tasks
+    high: float | None = None
+    pass_at: dict[str, float] = field(default_factory=dict)  # k as text -> unbiased pass@k
+    per_task: dict[str, dict[str, Any]] = field(
+        default_factory=dict
+    )  # task id -> {"mean", "graded", "passed"}
+    metrics: dict[str, float] = field(default_factory=dict)
+    sampling: dict[str, Any] = field(default_factory=dict)  # temperature, top_p, max_tokens …
+    error: str | None = None
+
+
 class LeaseState(StrEnum):
     """A lease is one sandbox from the intent to create it to its confirmed end."""
 
@@ -265,3 +342,6 @@ class LeaseRow:
     memory_mb: int | None = None
     tries: int = 0  # of releasing it
     last_error: str | None = None
+    price_per_gb_hour: float | None = (
+        None  # [prices] sandbox_gb_hour when it was created; None: no price known
+    )

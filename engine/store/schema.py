@@ -82,7 +82,29 @@ _LEASES: tuple[str, ...] = (
     "CREATE INDEX leases_open ON leases(state) WHERE state != 'released'",
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _LEASES)
+_CHECKPOINTS: tuple[str, ...] = (
+    "ALTER TABLE runs ADD COLUMN loops_state TEXT",
+    "ALTER TABLE runs ADD COLUMN loops_since REAL",
+    "ALTER TABLE runs ADD COLUMN loops_until REAL",
+    "ALTER TABLE runs ADD COLUMN spend TEXT NOT NULL DEFAULT '{}'",
+    "ALTER TABLE groups ADD COLUMN eval_id TEXT",
+    "ALTER TABLE leases ADD COLUMN price_per_gb_hour REAL",
+    """CREATE TABLE checkpoints (
+        run_id TEXT NOT NULL, name TEXT NOT NULL, step INTEGER NOT NULL, state TEXT NOT NULL, why TEXT NOT NULL,
+        created_at REAL NOT NULL, saved_at REAL, policy_version INTEGER, loops_run_id TEXT, trainer_path TEXT,
+        sampler_path TEXT, size_bytes INTEGER, reward_mean REAL, metrics TEXT NOT NULL, cursor TEXT NOT NULL,
+        error TEXT, PRIMARY KEY (run_id, name)
+    ) WITHOUT ROWID""",
+    """CREATE TABLE evals (
+        run_id TEXT NOT NULL, eval_id TEXT NOT NULL, target TEXT NOT NULL, state TEXT NOT NULL, why TEXT NOT NULL,
+        created_at REAL NOT NULL, ended_at REAL, step INTEGER, checkpoint TEXT, tasks INTEGER NOT NULL,
+        attempts INTEGER NOT NULL, graded INTEGER NOT NULL, lost INTEGER NOT NULL, mean REAL, low REAL, high REAL,
+        pass_at TEXT NOT NULL, per_task TEXT NOT NULL, metrics TEXT NOT NULL, sampling TEXT NOT NULL, error TEXT,
+        PRIMARY KEY (run_id, eval_id)
+    ) WITHOUT ROWID""",
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _LEASES, _CHECKPOINTS)
 
 STORE_DIRECTORY = ".loops"
 STORE_FILE = "loops.db"

@@ -221,7 +221,17 @@ class Store:
                 "(SELECT transcript_id FROM transcripts WHERE run_id = ?)",
                 (run_id,),
             )
-            for table in ("transcripts", "attempts", "groups", "steps", "commands", "log", "runs"):
+            for table in (
+                "transcripts",
+                "attempts",
+                "groups",
+                "steps",
+                "commands",
+                "log",
+                "checkpoints",
+                "evals",
+                "runs",
+            ):
                 connection.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))
             # What may still exist stays on the list: cleanup needs it.
             connection.execute("DELETE FROM leases WHERE run_id = ? AND state = 'released'", (run_id,))

@@ -59,7 +59,7 @@ ONE_KEY = [
     ("[runtime.config]", '[runtime]\nfactory = "x:y"\n[runtime.config]', ["'x:y' is not available"]),
     ("[compute]", '[output]\nname = "a/b"\n[compute]', ["[output] name must be one directory name"]),
     ("[compute]", '[output]\ntrace = "sample"\n[compute]', ["[output] trace", 'Did you mean "samples"?']),
-    ("[compute]", "[output]\ncheckpoint_every = 5\n[compute]", ["not available in this version"]),
+    ("[compute]", "[output]\nwandb_project = 'x'\n[compute]", ["not available in this version"]),
 ]
 
 
@@ -76,10 +76,27 @@ def test_a_wrong_key_is_explained(
     assert told.startswith(str(path))
 
 
-@pytest.mark.parametrize("table", ["budget", "prices", "eval", "providers.blaxel"])
+@pytest.mark.parametrize("table", ["data", "console"])
 def test_a_table_of_a_later_version_is_named(write: Write, problems: Problems, table: str) -> None:
     [sentence] = problems(write(more=f"[{table}]\nx = 1\n"))
     assert "not available in this version" in sentence
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("[budget]\nmax_cost = 5.0\n", "no price is"),
+        ('[eval]\ntasks = "held.jsonl"\nmax_tokens = 256\n', "leaves no room for a prompt"),
+        ("[eval]\nevery_steps = 2\n", "[eval] tasks is missing"),
+        ('[providers.blaxel]\nbase_url = "ftp://x"\n', "must begin with http"),
+        ("[budget]\nmax_hour = 1\n", "Did you mean 'max_hours'?"),
+    ],
+)
+def test_tables_beside_the_training_are_checked(
+    write: Write, problems: Problems, more: str, said: str
+) -> None:
+    [sentence] = problems(write(more=more))
+    assert said in sentence
 
 
 def test_the_line_is_that_of_the_key(write: Write, problems: Problems) -> None:
