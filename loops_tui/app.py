@@ -12,12 +12,14 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from textual.actions import ActionParseResult, parse
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
+from textual.dom import DOMNode
 from textual.reactive import var
 from textual.screen import Screen
 
@@ -26,6 +28,7 @@ from loops_tui.feed import Feed
 from loops_tui.keys import APP_BINDINGS
 from loops_tui.leaving import Leaving
 from loops_tui.ports import Hosting, StartRefused
+from loops_tui.readonly import CHANGES, REFUSAL, NoHosting, open_to_read
 from loops_tui.screens.base import FedScreen
 from loops_tui.terminal import NoLog, guarded_stdio, is_terminal, say, signal_handlers
 from loops_tui.theme import NIGHT, THEMES, Palette
@@ -68,18 +71,20 @@ class LoopsApp(App[int]):
         *,
         start: Path | None = None,
         overrides: Sequence[str] = (),
+        readonly: bool = False,
     ) -> None:
         super().__init__()
+        self.readonly = readonly
         self.project_dir = project_dir
         self.run_in_hand: str | None = None  # the run looked at last
         self.leaving = Leaving(self)
         self._cleaning = Cleaning(self)
         self.crash: str | None = None
-        self._make_hosting = make_hosting
+        self._make_hosting = NoHosting if readonly else make_hosting
         self._hosting: Hosting | None = None
         self._start = start
         self._overrides = tuple(overrides)
-        self.feed = Feed(open_store, self.fed_screen)
+        self.feed = Feed((lambda: open_to_read(project_dir)) if readonly else open_store, self.fed_screen)
         self._tasks: set[asyncio.Task[None]] = set()
         for theme in THEMES:
             self.register_theme(theme)
@@ -190,15 +195,22 @@ class LoopsApp(App[int]):
 
     def start_run(self, config: Path, overrides: Sequence[str] = ()) -> None:
         """Start a run in this process and open its screen."""
+        chosen = tuple(overrides)
         self.notice = f"starting {config.name}: loading the engine, then checking the config …"
-        self.spawn(self._start_run(config, tuple(overrides)))
+        self.spawn(self._begin_run(lambda: self.hosting.start(config, chosen), "The run was not started"))
 
-    async def _start_run(self, config: Path, overrides: tuple[str, ...]) -> None:
+    def resume_run(self, run_id: str, overrides: Sequence[str] = ()) -> None:
+        """Go on in this process with a run that has ended, and open its screen."""
+        chosen = tuple(overrides)
+        self.notice = f"resuming {run_id}: loading the engine, then checking the config …"
+        self.spawn(self._begin_run(lambda: self.hosting.resume(run_id, chosen), "The run was not resumed"))
+
+    async def _begin_run(self, begin: Callable[[], str], refused: str) -> None:
         try:
-            run_id = await asyncio.to_thread(lambda: self.hosting.start(config, overrides))
+            run_id = await asyncio.to_thread(begin)
         except StartRefused as error:
             self.notice = None
-            self.push_screen(Tell("The run was not started", [str(error), *error.details]))
+            self.push_screen(Tell(refused, [str(error), *error.details]))
             return
         self.notice = None
         self.open_run(run_id)
@@ -278,6 +290,25 @@ class LoopsApp(App[int]):
         if not isinstance(self.screen, HelpScreen):
             self.push_screen(HelpScreen(self.screen))
 
+    def may(self, action: str) -> bool:
+        """Whether an action (its name, as in ``action_<name>``) is allowed at all: the one gate of ``--readonly``."""
+        return not (self.readonly and action in CHANGES)
+
+    def _check_action_state(self, action: str, default_namespace: DOMNode) -> bool | None:
+        # Every line of keys, help and palette asks here, whichever widget the action belongs to.
+        return self.may(_name_of(action)) and super()._check_action_state(action, default_namespace)
+
+    async def run_action(
+        self,
+        action: str | ActionParseResult,
+        default_namespace: DOMNode | None = None,
+        namespaces: Mapping[str, DOMNode] | None = None,
+    ) -> bool:
+        if not self.may(_name_of(action)):
+            self.notify(REFUSAL, severity="warning", markup=False)
+            return False
+        return await super().run_action(action, default_namespace, namespaces)
+
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "go_run":
             return self.run_in_hand is not None
@@ -310,6 +341,11 @@ class LoopsApp(App[int]):
         return run
 
 
+def _name_of(action: str | ActionParseResult) -> str:
+    """``stop`` for ``screen.stop`` and for ``stop('now')``."""
+    return (parse(action) if isinstance(action, str) else action)[1]
+
+
 async def _session(app: LoopsApp) -> int:
     loop = asyncio.get_running_loop()
     with signal_handlers(loop, app.leave_for_signal):
@@ -319,7 +355,9 @@ async def _session(app: LoopsApp) -> int:
         return await app.leaving.finish(status)
 
 
-def open_app(project_dir: Path, *, start: Path | None = None, overrides: Sequence[str] = ()) -> int:
+def open_app(
+    project_dir: Path, *, start: Path | None = None, overrides: Sequence[str] = (), readonly: bool = False
+) -> int:
     """Open the app on a project directory and return the exit status. ``start`` is a config to run at once."""
     from loops_tui.link import make_hosting, open_store
 
@@ -330,6 +368,7 @@ def open_app(project_dir: Path, *, start: Path | None = None, overrides: Sequenc
             lambda: make_hosting(project_dir),
             start=start,
             overrides=overrides,
+            readonly=readonly,
         )
     )
 

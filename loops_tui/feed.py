@@ -73,6 +73,7 @@ class Feed:
         self._looked_at: float = 0.0
         self._read_at: float = 0.0
         self._failing = False
+        self._overdue = False  # something is to be shown that the data version does not tell
         self.reads = 0  # plans carried out
         self.turns = 0  # times the store was asked whether it has changed
 
@@ -127,15 +128,17 @@ class Feed:
         now = time.monotonic()
         if now - self._looked_at >= STALE_CHECK_SECONDS:
             self._looked_at = now
-            store.reconcile()
+            # In an app that only looks on, a death changes nothing in the store, and is shown all the same.
+            self._overdue = bool(store.reconcile()) or self._overdue
         version = reader.data_version()
-        if plan is None or self._seen == (*wanted, version):
+        if plan is None or (self._seen == (*wanted, version) and not self._overdue):
             return None
         # The first change after a quiet while is shown at once, a stream of them in steps.
         same_wish = self._seen is not None and self._seen[:2] == wanted
         if same_wish and now - self._read_at < SPACING_SECONDS:
             return None
         self._read_at = now
+        self._overdue = False
         self.reads += 1
         return version, plan(reader)
 

@@ -5,12 +5,12 @@ Imports wait until something is asked for: the first paint must not.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from loops_tui.ports import CleanupFailed, Hosting, StartRefused
+from loops_tui.ports import CleanupFailed, HandOverFailed, Hosting, StartRefused
 
 if TYPE_CHECKING:
     from engine.hosting.cleanup import CleanupReport
@@ -41,12 +41,19 @@ class HereLazily:
 
     def start(self, config: Path, overrides: Sequence[str]) -> str:
         """Start a run and return its id; blocks for seconds. Raises StartRefused."""
+        return self._begin(lambda runs: runs.start(config, overrides))
+
+    def resume(self, run_id: str, overrides: Sequence[str] = ()) -> str:
+        """Go on with a run that has ended and return its id; blocks for seconds. Raises StartRefused."""
+        return self._begin(lambda runs: runs.resume(run_id, tuple(overrides)))  # pyright: ignore[reportAttributeAccessIssue]
+
+    def _begin(self, act: Callable[[RunsHere], str]) -> str:
         from engine.hosting.errors import HostingError
         from engine.project import ConfigError
         from engine.store.errors import StoreError
 
         try:
-            return self._made().start(config, overrides)
+            return act(self._made())
         except (ConfigError, HostingError, StoreError) as error:
             first, *rest = str(error).splitlines() or ["no reason was given"]
             raise StartRefused(first, rest) from error
@@ -73,6 +80,10 @@ class HereLazily:
         if self._runs is None:
             self._runs = RunsHere(self._project_dir)
         return self._runs
+
+    def hand_over(self, run_id: str, seconds: float) -> None:
+        """Move a run into a process of its own. Blocks, bounded. Raises HandOverFailed."""
+        raise HandOverFailed("a run cannot move to another process")
 
     def live(self) -> Sequence[str]:
         return () if self._runs is None else self._runs.live()

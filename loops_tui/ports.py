@@ -23,6 +23,10 @@ class Hosting(Protocol):
         """Start a run and return its id. Raises :class:`StartRefused` with a sentence for a person."""
         ...
 
+    def resume(self, run_id: str, overrides: Sequence[str] = ()) -> str:
+        """Go on with a run that has ended, from its last checkpoint; returns its id. Raises :class:`StartRefused`."""
+        ...
+
     def clean_up(self, names: Sequence[str], *, force: bool) -> CleanupReport:
         """Release these sandboxes, or with no names all that no living process holds, and say what became of each.
 
@@ -32,6 +36,14 @@ class Hosting(Protocol):
 
     def live(self) -> Sequence[str]:
         """Ids of the runs that are still going here. Never blocks."""
+        ...
+
+    def hand_over(self, run_id: str, seconds: float) -> None:
+        """Move a run into a process of its own: saved after the step in hand, ended here, resumed there.
+
+        Blocks, at most for about ``seconds``. Raises :class:`HandOverFailed` with a sentence; ``live`` then says
+        whether the run still goes on here.
+        """
         ...
 
     def stop(self) -> None:
@@ -53,6 +65,10 @@ class Hosting(Protocol):
 
 class CleanupFailed(Exception):
     """Nothing could be asked or released; the message is for a person."""
+
+
+class HandOverFailed(Exception):
+    """A run could not move into a process of its own; the message is for a person."""
 
 
 class StartRefused(Exception):

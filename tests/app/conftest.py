@@ -14,7 +14,7 @@ from engine.hosting.cleanup import CleanupEntry, CleanupReport
 from engine.store.store import Store
 from loops_tui.app import LoopsApp
 from loops_tui.link import open_store
-from loops_tui.ports import CleanupFailed, StartRefused
+from loops_tui.ports import CleanupFailed, HandOverFailed, StartRefused
 from tools.sample_store import Sample, fill
 
 SIZES = [(80, 24), (120, 40)]
@@ -32,6 +32,8 @@ class FakeHosting:
         self.asked: list[str] = []
         self.refuse: StartRefused | None = None
         self.started: list[tuple[Path, tuple[str, ...]]] = []
+        self.resumed: list[tuple[str, tuple[str, ...]]] = []
+        self.stays: HandOverFailed | None = None
         self.released: list[tuple[tuple[str, ...], bool]] = []
         self.fail: CleanupFailed | None = None
         self._ended = threading.Event()
@@ -42,6 +44,19 @@ class FakeHosting:
         self.started.append((config, tuple(overrides)))
         self.running.append(LIVE)
         return LIVE
+
+    def resume(self, run_id: str, overrides: Sequence[str] = ()) -> str:
+        if self.refuse is not None:
+            raise self.refuse
+        self.resumed.append((run_id, tuple(overrides)))
+        self.running.append(run_id)
+        return run_id
+
+    def hand_over(self, run_id: str, seconds: float) -> None:
+        self.asked.append(f"hand over {run_id}")
+        if self.stays is not None:
+            raise self.stays
+        self.running.remove(run_id)
 
     def clean_up(self, names: Sequence[str], *, force: bool) -> CleanupReport:
         self.released.append((tuple(names), force))

@@ -32,6 +32,13 @@ class PretendedHosting:
     def start(self, config: Path, overrides: Sequence[str]) -> str:
         return "pretended-run"
 
+    def resume(self, run_id: str, overrides: Sequence[str] = ()) -> str:
+        return run_id
+
+    def hand_over(self, run_id: str, seconds: float) -> None:
+        self._note("hand-over")
+        self._ended.set()
+
     def clean_up(self, names: Sequence[str], *, force: bool) -> CleanupReport:
         raise CleanupFailed("nothing is cleaned up here")
 
