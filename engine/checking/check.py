@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from engine.checking.bounded import run_bounded
+from engine.checking.estimate import check_estimate
 from engine.checking.models import check_local_model, check_loops_model
 from engine.checking.output import check_output
 from engine.checking.rendering import check_rendering
@@ -48,6 +49,9 @@ async def check(project: Project, *, loops: bool = True) -> CheckReport:
         report.add(Severity.WARNING, project.loaded.problem(doubt.key or "", doubt.text, doubt.remedy))
     check_output(project, report)
     report.lines += _training_lines(project)
+    await check_estimate(
+        project, episode.options if episode is not None else None, sum(_phases(project).values()), report
+    )
     report.findings.sort(key=lambda finding: finding.severity is not Severity.ERROR)
     report.lines.append(_closing(report, asked=loops or project.scope == "local"))
     return report
@@ -99,15 +103,19 @@ def _check_sampling(project: Project, report: CheckReport) -> None:
         )
 
 
-def _training_lines(project: Project) -> list[str]:
-    training, runtime = project.config.training, project.config.runtime.config
+def _phases(project: Project) -> dict[str, float]:
+    """How long each phase of an attempt may take, in seconds."""
+    runtime = project.config.runtime.config
     phases = {
         "setup": runtime.setup_timeout_seconds,
         "agent": runtime.agent_timeout_seconds,
         "grading": runtime.grading_timeout_seconds,
     }
-    if runtime.sandbox is not None:
-        phases = {"sandbox": runtime.provision_timeout_seconds, **phases}
+    return phases if runtime.sandbox is None else {"sandbox": runtime.provision_timeout_seconds, **phases}
+
+
+def _training_lines(project: Project) -> list[str]:
+    training, phases = project.config.training, _phases(project)
     clock = " + ".join(f"{name} {seconds:g}" for name, seconds in phases.items())
     return [
         f"Mode: {training.mode}; batch: {training.groups_per_step} × {training.group_size}",

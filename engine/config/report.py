@@ -47,6 +47,7 @@ class CheckReport:
 
     findings: list[Finding] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
+    estimate: dict[str, Any] | None = None
 
     @property
     def ok(self) -> bool:
@@ -69,4 +70,5 @@ class CheckReport:
                 {**asdict(finding), "severity": finding.severity.value} for finding in self.findings
             ],
             "lines": list(self.lines),
+            "estimate": self.estimate,
         }

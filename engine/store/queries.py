@@ -12,6 +12,7 @@ from engine.store.codec import decode_row, unpack_transcript
 from engine.store.errors import StoreError, explain
 from engine.store.hosts import is_alive, marks
 from engine.store.leases import LeaseQueries
+from engine.store.measured import MeasuredQueries
 from engine.store.references import resolve
 from engine.store.rows import (
     FINAL_STATES,
@@ -37,7 +38,7 @@ from engine.store.search import SearchHit, search_transcripts
 _FINAL = tuple(str(state) for state in sorted(FINAL_STATES))
 
 
-class StoreReader(LeaseQueries):
+class StoreReader(LeaseQueries, MeasuredQueries):
     """Reads the store; every method may be called from any thread and raises StoreError."""
 
     def __init__(self, path: Path) -> None:

@@ -1,0 +1,233 @@
+"""How much a run will take: attempts, model calls, tokens, sandbox-hours, wall time, cost.
+
+From the config alone before a first run, where limits give upper bounds; from what earlier runs of the config
+measured afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from engine.config.report import CheckReport, Severity
+from engine.config.settings import Settings
+from engine.store.errors import StoreError
+from engine.store.measured import Measured
+
+if TYPE_CHECKING:
+    from engine.project import Project
+
+#: Names under which an episode's options bound its turns.
+_TURN_LIMITS = ("max_turns", "max_steps", "max_calls", "turns")
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a run to ``max_steps`` will take. ``measured`` False: the amounts are upper bounds from limits.
+
+    ``attempts`` of an unmeasured estimate is a lower bound: groups that teach nothing are sampled again. Times are in
+    seconds: ``wall_low`` with the configured concurrency packed without a gap, ``wall_high`` one attempt after another.
+    None: the config does not bound it.
+    """
+
+    measured: bool
+    runs: int  # earlier runs that it is made from
+    steps: int
+    attempts: int
+    calls: int | None
+    prompt_tokens: int | None
+    sampled_tokens: int | None
+    sandbox_hours: float
+    wall_low: float
+    wall_high: float
+    cost: float | None
+    currency: str
+
+    def to_json(self) -> dict[str, Any]:
+        """For ``check --json``."""
+        return asdict(self)
+
+
+def estimate(
+    settings: Settings, scope: str, options: Any, clock_seconds: float, measured: Measured | None
+) -> Estimate:
+    """What a run of these settings takes; ``clock_seconds`` is the longest that one attempt may last."""
+    training = settings.training
+    batch, slots = training.group_size * training.groups_per_step, settings.max_concurrent_rollouts
+    sandboxed = settings.runtime.config.sandbox is not None
+    steps = training.max_steps
+    if measured is not None:
+        attempts = measured.attempts_per_step * steps
+        calls: float | None = attempts * measured.calls_per_attempt
+        prompts: float | None = attempts * measured.prompt_tokens_per_attempt
+        sampled: float | None = attempts * measured.sampled_tokens_per_attempt
+        sandbox_hours = attempts * measured.sandbox_seconds / 3600.0
+        work, updates = attempts * measured.attempt_seconds, steps * measured.update_seconds
+        low, high = work / slots + updates, work + updates
+    else:
+        attempts = float(steps * batch)
+        turns = turn_limit(options)
+        calls = None if turns is None else attempts * turns
+        sampled = None if calls is None else calls * settings.sampling.max_tokens
+        prompts = None if calls is None else calls * settings.model.max_seq_len
+        sandbox_hours = attempts * clock_seconds / 3600.0 if sandboxed else 0.0
+        low, high = steps * math.ceil(batch / slots) * clock_seconds, attempts * clock_seconds
+    return Estimate(
+        measured=measured is not None,
+        runs=measured.runs if measured is not None else 0,
+        steps=steps,
+        attempts=round(attempts),
+        calls=_whole(calls),
+        prompt_tokens=_whole(prompts),
+        sampled_tokens=_whole(sampled),
+        sandbox_hours=sandbox_hours,
+        wall_low=low,
+        wall_high=high,
+        cost=_cost(
+            settings, scope, prompts=prompts, sampled=sampled, sandbox_hours=sandbox_hours, seconds=low
+        ),
+        currency=settings.prices.currency,
+    )
+
+
+def turn_limit(options: Any) -> int | None:
+    """The turns that an episode's options allow, by the usual names; None where none of them is set."""
+    for name in _TURN_LIMITS:
+        value = getattr(options, name, None)
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            return value
+    return None
+
+
+def _cost(
+    settings: Settings,
+    scope: str,
+    *,
+    prompts: float | None,
+    sampled: float | None,
+    sandbox_hours: float,
+    seconds: float,
+) -> float | None:
+    """What the known prices add up to at the shorter wall time; None where no price that applies is given."""
+    prices, sandbox = settings.prices, settings.runtime.config.sandbox
+    gb = sandbox.memory_mb / 1024.0 if sandbox is not None else 0.0
+    parts: list[tuple[float | None, float | None]] = [(prices.sandbox_gb_hour, sandbox_hours * gb)]
+    if scope == "dedicated":
+        hours = seconds / 3600.0
+        parts += [
+            (prices.trainer_hour, hours * (settings.compute.replicas or 1)),
+            (prices.sampler_hour, hours),
+        ]
+    elif scope != "local":
+        parts += [
+            (prices.prompt_million, None if prompts is None else prompts / 1e6),
+            (prices.sampled_million, None if sampled is None else sampled / 1e6),
+            (prices.trained_million, None if sampled is None else sampled / 1e6),
+        ]
+    known = [price * amount for price, amount in parts if price is not None and amount is not None]
+    return sum(known) if known else None
+
+
+def lines(found: Estimate, settings: Settings) -> Iterator[str]:
+    """The estimate in words."""
+    training = settings.training
+    batch = f"{found.steps} steps × {training.groups_per_step} × {training.group_size}"
+    most = "" if found.measured else "at most "
+    if found.measured:
+        factor = found.attempts / (found.steps * training.groups_per_step * training.group_size)
+        runs = "an earlier run" if found.runs == 1 else f"{found.runs} earlier runs"
+        again = (
+            f" ({factor:.2f} × {batch}: groups that taught nothing were sampled again)"
+            if factor > 1.01
+            else ""
+        )
+        yield f"Estimate, from what {runs} measured: {found.attempts:,} attempts{again or f' ({batch})'}"
+    else:
+        yield (
+            f"Estimate, from the config alone: {batch} = {found.attempts:,} attempts, and more where groups teach "
+            "nothing"
+        )
+    if found.calls is None:
+        yield "  model calls: as many as the episode makes; its options name no limit such as max_turns"
+    else:
+        prompts, sampled = found.prompt_tokens or 0, found.sampled_tokens or 0
+        yield (
+            f"  model calls: {most}{found.calls:,}; tokens: {most}{_short(prompts)} prompt, {most}{_short(sampled)} "
+            "sampled"
+        )
+    together = f"{settings.max_concurrent_rollouts} at once"
+    if found.measured:
+        wall = f"from {_time(found.wall_low)} ({together}, without a gap) to {_time(found.wall_high)} (one by one)"
+        yield f"  wall time, updates included: {wall}"
+    else:
+        wall = f"at most {_time(found.wall_low)} ({together}) or {_time(found.wall_high)} (one by one)"
+        yield f"  wall time by the rollout clock, updates not included: {wall}"
+    if settings.runtime.config.sandbox is not None:
+        yield f"  sandbox-hours: {most}{found.sandbox_hours:.2f}"
+    if found.cost is not None:
+        yield f"  cost at the given prices: {most}{found.cost:.2f} {found.currency}"
+
+
+async def check_estimate(project: Project, options: Any, clock_seconds: float, report: CheckReport) -> None:
+    """Add the estimate to the report, and a warning for each bound of [budget] that it passes."""
+    try:
+        measured = await asyncio.to_thread(_history, project)
+    except StoreError as error:
+        measured = None
+        report.lines.append(f"Earlier runs could not be read: {error}")
+    settings = project.config
+    found = estimate(settings, str(project.scope), options, clock_seconds, measured)
+    report.estimate = found.to_json()
+    report.lines += lines(found, settings)
+    for key, amount in _amounts(found):
+        bound = getattr(settings.budget, key)
+        if bound is None or amount is None or amount <= bound:
+            continue
+        if found.measured:
+            said = f"the estimate passes [budget] {key}: {amount:,.4g} of {bound:,.4g}; the run would end before its"
+            said += f" last step, after about step {int(found.steps * bound / amount)} of {found.steps}"
+        else:
+            said = f"the limits of the config allow more than [budget] {key}: {amount:,.4g} of {bound:,.4g}"
+        remedy = "Raise it, or lower [training] max_steps or the batch"
+        report.add(Severity.WARNING, project.loaded.problem(f"budget.{key}", said, remedy))
+
+
+def _amounts(found: Estimate) -> Iterator[tuple[str, float | None]]:
+    tokens = None
+    if found.prompt_tokens is not None and found.sampled_tokens is not None:
+        tokens = float(found.prompt_tokens + found.sampled_tokens)
+    yield "max_hours", found.wall_low / 3600.0
+    yield "max_sandbox_hours", found.sandbox_hours
+    yield "max_tokens", tokens
+    yield "max_cost", found.cost
+
+
+def _history(project: Project) -> Measured | None:
+    from engine.store.store import Store
+
+    if not Store.exists(project.working_dir):
+        return None
+    with Store.open(project.working_dir) as store:
+        return store.reader().measured(str(project.path))
+
+
+def _whole(amount: float | None) -> int | None:
+    return None if amount is None else round(amount)
+
+
+def _short(number: float) -> str:
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= size:
+            return f"{number / size:.3g}{unit}"
+    return f"{number:.0f}"
+
+
+def _time(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

@@ -1,0 +1,112 @@
+"""What a run will take: bounds from the config before a first run, means of earlier runs afterwards."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from engine.project import Project
+from engine.store.rows import (
+    AttemptRow,
+    AttemptState,
+    GroupRow,
+    GroupState,
+    RunRow,
+    RunState,
+    StepRow,
+)
+from engine.store.store import Store
+
+Make = Callable[..., Project]
+
+
+def record(project: Project, *, steps: int, groups: int, attempts: int, calls: int) -> None:
+    """A finished run of the project: ``groups`` groups a step, each attempt 4 s long, each update 6 s."""
+    now = time.time()
+    with Store.open(project.working_dir) as store:
+        run = RunRow(
+            "r1", "r", "rl", RunState.DONE, now, str(project.path), "", str(project.runs_dir / "r1"), "m", steps,
+            step=steps,
+        )  # fmt: skip
+        store.create_run(run)
+        recorder = store.recorder("r1", files=False)
+        for step in range(1, steps + 1):
+            recorder.step(
+                StepRow("r1", step, "done", now, now, step, {"time/train": 5.0, "time/publish": 1.0})
+            )
+            for group in range(groups):
+                group_id = (step - 1) * groups + group
+                recorder.group(GroupRow("r1", group_id, GroupState.TRAINED, "t", 0, step))
+                for attempt in range(attempts):
+                    recorder.attempt(
+                        AttemptRow(
+                            "r1",
+                            group_id,
+                            attempt,
+                            AttemptState.DONE,
+                            turns=calls,
+                            prompt_tokens=100,
+                            sampled_tokens=20,
+                            started_at=now,
+                            ended_at=now + 4.0,
+                        )
+                    )
+        recorder.group(GroupRow("r1", -1, GroupState.EVALUATED, "t", 0, eval_id="base"))
+        recorder.attempt(
+            AttemptRow("r1", -1, 0, AttemptState.DONE, turns=99, started_at=now, ended_at=now + 99)
+        )
+        store.flush()
+
+
+async def estimate(project: Project) -> tuple[dict[str, float], str]:
+    report = await project.check()
+    assert report.estimate is not None
+    return report.estimate, "\n".join(report.describe())
+
+
+async def test_before_a_first_run_the_limits_bound_it(make: Make) -> None:
+    found, lines = await estimate(make())
+    # 3 steps of one group of 4; the episode's options allow 2 turns; replies of 16 tokens, prompts of 128
+    assert (found["attempts"], found["calls"], found["sampled_tokens"]) == (12, 24, 24 * 16)
+    assert found["prompt_tokens"] == 24 * 128
+    clock = 600 + 120 + 120
+    assert (found["wall_low"], found["wall_high"]) == (3 * clock, 12 * clock)
+    assert "from the config alone: 3 steps × 1 × 4 = 12 attempts" in lines
+    assert "at most 24" in lines
+    assert "sandbox-hours" not in lines
+    assert "cost" not in lines
+
+
+async def test_afterwards_it_is_what_earlier_runs_measured(make: Make) -> None:
+    project = make(overrides=("training.max_concurrent_rollouts=2", "training.max_steps=10"))
+    record(project, steps=2, groups=2, attempts=4, calls=3)
+    found, lines = await estimate(project)
+    assert found["attempts"] == 10 * 8  # two groups were sampled for each one that trained
+    assert found["calls"] == 80 * 3
+    assert found["prompt_tokens"] == 80 * 100
+    assert found["sampled_tokens"] == 80 * 20
+    assert found["wall_low"] == pytest.approx(80 * 4 / 2 + 10 * 6)
+    assert found["wall_high"] == pytest.approx(80 * 4 + 10 * 6)
+    assert "from what an earlier run measured: 80 attempts (2.00 × 10 steps × 1 × 4" in lines
+
+
+async def test_a_bound_that_the_estimate_passes_is_warned_about(make: Make) -> None:
+    project = make(more="[budget]\nmax_tokens = 500\n")
+    record(project, steps=3, groups=1, attempts=4, calls=1)
+    _, lines = await estimate(project)
+    assert (
+        "passes [budget] max_tokens: 1,440 of 500; the run would end before its last step, after about step 1"
+        in lines
+    )
+
+
+async def test_prices_give_a_cost(make: Make, tmp_path: Path) -> None:
+    more = '[prices]\nsandbox_gb_hour = 2.0\ncurrency = "EUR"\n[runtime.config.sandbox]\nmemory_mb = 512\n'
+    found, lines = await estimate(make(more=more))
+    clock = 300 + 600 + 120 + 120
+    assert found["sandbox_hours"] == pytest.approx(12 * clock / 3600)
+    assert found["cost"] == pytest.approx(12 * clock / 3600 * 0.5 * 2.0)
+    assert f"at most {found['cost']:.2f} EUR" in lines
