@@ -1,44 +1,63 @@
-"""Ending a Loops run, so that it stops billing."""
+"""Ending a Loops run, so that it stops billing, and watching until it has ended."""
 
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Callable
 
 from engine.loops.errors import LoopsError, explain
+from engine.loops.management import LoopsManagement, LoopsRunInfo, UnknownToLoops
+
+LOOK_SECONDS = 1.0
+SAY_SECONDS = 10.0
 
 
 async def deactivate(
-    url: str | None, api_key: str | None, loops_run_id: str, *, attempts: int = 5, timeout: float = 60.0
-) -> None:
-    """End a run's billing and confirm that it is INACTIVE.
+    url: str | None,
+    api_key: str | None,
+    loops_run_id: str,
+    *,
+    told: Callable[[str], None] = lambda _: None,
+    timeout: float = 60.0,
+) -> LoopsRunInfo:
+    """End a run's billing and watch until Loops says it is INACTIVE; returns the run as it then is.
+
+    ``told`` hears how it goes, every ten seconds at least.
 
     Raises:
-        LoopsError: it could not be confirmed within ``attempts`` tries; the sentence says to check by hand.
+        UnknownToLoops: there is no such run.
+        LoopsError: it could not be confirmed within ``timeout`` seconds; the sentence says that it may still bill.
     """
-    from baseten.client import AsyncManagementClient
-    from tenacity import AsyncRetrying, RetryError, stop_after_attempt, wait_random_exponential
-
-    async def once() -> None:
-        async with AsyncManagementClient(
-            api_key=api_key or "", base_url_override=(url or "https://app.baseten.co").rstrip("/")
-        ) as client:
-            run = (await client.api.get_loops_runs_run_id(run_id=loops_run_id)).run
-            if str(getattr(run.status.name, "value", run.status.name)) != "INACTIVE":
-                await client.api.post_loops_runs_deactivate(run_id=loops_run_id)
-                run = (await client.api.get_loops_runs_run_id(run_id=loops_run_id)).run
-            if str(getattr(run.status.name, "value", run.status.name)) != "INACTIVE":
-                raise LoopsError(f"the run {loops_run_id} is still {run.status.name}")
-
     try:
-        async with asyncio.timeout(timeout):
-            async for attempt in AsyncRetrying(
-                stop=stop_after_attempt(attempts), wait=wait_random_exponential(multiplier=0.5, max=8)
-            ):
-                with attempt:
-                    await once()
-    except (RetryError, TimeoutError) as error:
-        cause = error.last_attempt.exception() if isinstance(error, RetryError) else error
+        async with asyncio.timeout(timeout), LoopsManagement(url, api_key) as loops:
+            return await _end(loops, loops_run_id, told)
+    except UnknownToLoops:
+        raise
+    except (LoopsError, TimeoutError) as error:
+        cause = (
+            f"it is still not INACTIVE after {timeout:.0f} s"
+            if isinstance(error, TimeoutError)
+            else str(error)
+        )
         raise LoopsError(
-            f"the Loops run {loops_run_id} could not be deactivated and may still bill: "
-            f"{explain(cause or error, 'deactivating it', url)}"
+            f"the Loops run {loops_run_id} could not be deactivated and may still bill: {cause}"
         ) from error
+    except Exception as error:  # the client could not even be made
+        raise LoopsError(explain(error, f"deactivating the run {loops_run_id}", url)) from error
+
+
+async def _end(loops: LoopsManagement, loops_run_id: str, told: Callable[[str], None]) -> LoopsRunInfo:
+    run = await loops.run(loops_run_id)
+    if not run.active:
+        return run
+    await loops.deactivate_run(loops_run_id)
+    begun = said = time.monotonic()
+    run = await loops.run(loops_run_id)
+    while run.active:
+        if time.monotonic() - said >= SAY_SECONDS:
+            said = time.monotonic()
+            told(f"the Loops run {loops_run_id} is still {run.state} after {said - begun:.0f} s")
+        await asyncio.sleep(LOOK_SECONDS)
+        run = await loops.run(loops_run_id)
+    return run

@@ -50,12 +50,27 @@ def body_text(response: httpx.Response) -> str:
     return one_line(json.dumps(value))
 
 
+def status_of(error: BaseException) -> int | None:
+    """The HTTP status behind an error of the SDK or of its management client, where there is one."""
+    if isinstance(error, httpx.HTTPStatusError):
+        return error.response.status_code
+    status = getattr(error, "status_code", None)  # the management client's ResponseError
+    return status if isinstance(status, int) else None
+
+
+def _said(error: BaseException) -> str:
+    """What the server said beside the status."""
+    if isinstance(error, httpx.HTTPStatusError):
+        return body_text(error.response) or one_line(str(error))
+    body = str(getattr(error, "body", ""))
+    return body_text(httpx.Response(200, text=body)) or one_line(str(error))
+
+
 def explain(error: BaseException, doing: str, url: str | None) -> str:
     """One sentence for a person: what failed while doing what, and what to look at."""
     where = url or "Baseten"
-    if isinstance(error, httpx.HTTPStatusError):
-        status = error.response.status_code
-        said = body_text(error.response) or one_line(str(error))
+    if (status := status_of(error)) is not None:
+        said = _said(error)
         if status in (401, 403):
             return f"Loops at {where} refused the API key while {doing} ({status}: {said})"
         return f"Loops at {where} answered {status} while {doing}: {said}"

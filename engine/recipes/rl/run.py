@@ -214,7 +214,9 @@ class _Run:
         model = settings.model
 
         def created(loops_run_id: str) -> None:
-            handle.recorder.run(loops_run_id=loops_run_id)
+            handle.recorder.run(
+                loops_run_id=loops_run_id, loops_state="ACTIVE", loops_since=time.time(), loops_until=None
+            )
             handle.log("info", "loops", f"Loops run {loops_run_id}")
 
         source = self.project.tokenizer_source
@@ -377,6 +379,7 @@ class _Run:
         except LoopsError as error:
             self.handle.log("error", "loops", str(error))
         else:
+            self.handle.recorder.run(loops_state="INACTIVE", loops_until=time.time())
             self.handle.log("info", "loops", f"the Loops run {session.loops_run_id} is INACTIVE")
 
 
