@@ -60,13 +60,14 @@ def known_keys(model: type[BaseModel] = Settings, prefix: str = "") -> dict[str,
     keys: dict[str, str | None] = {}
     for name, field in model.model_fields.items():
         keys[f"{prefix}{name}"] = field.description
-        inner = _section_type(field.annotation)
+        inner = section_type(field.annotation)
         if inner is not None:
             keys.update(known_keys(inner, f"{prefix}{name}."))
     return keys
 
 
-def _section_type(annotation: Any) -> type[BaseModel] | None:
+def section_type(annotation: Any) -> type[BaseModel] | None:
+    """The table that a field of this type is; None for a plain value."""
     for candidate in (annotation, *get_args(annotation)):
         if isinstance(candidate, type) and issubclass(candidate, BaseModel):
             return candidate
@@ -123,7 +124,7 @@ def _is_section(key: str, model: type[BaseModel]) -> bool:
     for part in key.split("."):
         if here is None or part not in here.model_fields:
             return False
-        here = _section_type(here.model_fields[part].annotation)
+        here = section_type(here.model_fields[part].annotation)
     return here is not None
 
 

@@ -74,19 +74,21 @@ def load_config(
     env_file: str | os.PathLike[str] | None = None,
     dotenv: bool = False,
     working_dir: str | os.PathLike[str] | None = None,
+    text: str | None = None,
 ) -> LoadedConfig:
     """Load a TOML or JSON config.
 
     ``path`` is relative to the working directory; a bundled example's path works from anywhere, and a file of that
     path in the working directory wins. ``dotenv`` reads ``.env`` beside the config and in the working directory;
     ``env_file`` reads that file, relative to the config, before them. Neither replaces what the process sets.
+    ``text`` is what an editor holds: it counts instead of what the file says.
 
     Raises ConfigError with every problem found.
     """
     base = Path(working_dir).expanduser().resolve() if working_dir is not None else Path.cwd()
     named = _find(Path(path).expanduser(), base)
     source = named.resolve()
-    _, table, lines = read_config(source, named)
+    _, table, lines = read_config(source, named, text)
 
     files: list[Path] = []
     if env_file is not None:
@@ -102,34 +104,46 @@ def load_config(
 
     parsed = parse_overrides(overrides)
     apply_overrides(table, parsed)
+    settings, scope, problems = validate(table, parsed, source, base, environ)
+    if settings is not None and not problems:
+        if settings.compute.base_url is not None:
+            environ["LOOPS_BASE_URL"] = settings.compute.base_url
+        return LoadedConfig(
+            path=named,
+            source=source,
+            working_dir=base,
+            settings=settings,
+            scope=scope,
+            overrides=parsed,
+            environ=environ,
+            env_files=tuple(used),
+            table=table,
+            lines=lines,
+        )
+    placed = [place(problem, source, lines, parsed) for problem in problems]
+    raise ConfigError(sorted(placed, key=lambda problem: (problem.line is None, problem.line or 0)))
+
+
+def validate(
+    table: dict[str, Any], overrides: Mapping[str, Any], source: Path, base: Path, environ: Mapping[str, str]
+) -> tuple[Settings | None, EffectiveScope, list[Problem]]:
+    """The settings of a table (None where it holds none), the scope, and every problem, not yet placed on lines.
+
+    ``table`` is filled in on the way: its paths become absolute, and its runs get a name.
+    """
     scope, scope_problem = _scope(table, environ)
-    _make_paths_absolute(table, parsed, source.parent, base, local=scope == "local")
+    _make_paths_absolute(table, overrides, source.parent, base, local=scope == "local")
     _fill_name(table, source)
+    settings: Settings | None = None
     try:
         settings = Settings.model_validate(table)
     except ValidationError as error:
         problems = explain(error)
     else:
         problems = list(rule_problems(settings, scope))
-        if scope_problem is None and not problems:
-            if settings.compute.base_url is not None:
-                environ["LOOPS_BASE_URL"] = settings.compute.base_url
-            return LoadedConfig(
-                path=named,
-                source=source,
-                working_dir=base,
-                settings=settings,
-                scope=scope,
-                overrides=parsed,
-                environ=environ,
-                env_files=tuple(used),
-                table=table,
-                lines=lines,
-            )
     if scope_problem is not None:
         problems.append(scope_problem)
-    placed = [place(problem, source, lines, parsed) for problem in problems]
-    raise ConfigError(sorted(placed, key=lambda problem: (problem.line is None, problem.line or 0)))
+    return settings, scope, problems
 
 
 def place(problem: Problem, source: Path, lines: KeyLines, overrides: Mapping[str, Any]) -> Problem:

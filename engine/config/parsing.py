@@ -15,9 +15,13 @@ from engine.config.problems import ConfigError, Problem, did_you_mean
 _AT = re.compile(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)$")
 
 
-def read_config(source: Path, named: Path) -> tuple[str, dict[str, Any], KeyLines]:
-    """The text, the table and the lines of the keys of ``source``, which the caller named ``named``."""
-    text = _read_text(source, named)
+def read_config(source: Path, named: Path, text: str | None = None) -> tuple[str, dict[str, Any], KeyLines]:
+    """The text, the table and the lines of the keys of ``source``, which the caller named ``named``.
+
+    ``text``: instead of what the file says. Raises ConfigError.
+    """
+    if text is None:
+        text = _read_text(source, named)
     suffix = source.suffix.lower()
     if suffix == ".toml":
         return text, _parse_toml(text, named), toml_key_lines(text)

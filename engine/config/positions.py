@@ -24,6 +24,14 @@ class KeyLines:
             parts.pop()
         return None
 
+    def at(self, line: int) -> str | None:
+        """The dotted key or table that ``line`` (1-based) belongs to: the one that begins on it, or the last above."""
+        found, found_line = None, 0
+        for key, begins in self._lines.items():  # later and deeper keys stand later
+            if found_line <= begins <= line:
+                found, found_line = key, begins
+        return found
+
     def __contains__(self, key: str) -> bool:
         return key in self._lines
 
@@ -106,6 +114,10 @@ class _TomlScan:
             self._step()
         begin = self.at
         while self.at < len(self.text) and not self.text.startswith(mark, self.at):
+            if (
+                len(mark) == 1 and self.text[self.at] == "\n"
+            ):  # a text being typed: its quote is not closed yet
+                break
             if quote == '"' and self.text[self.at] == "\\":
                 self._step()
             if self.at < len(self.text):
