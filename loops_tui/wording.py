@@ -29,6 +29,7 @@ GROUP_STATES: dict[GroupState, tuple[str, str, Tone]] = {
     GroupState.RUNNING: ("●", "running", Tone.INFO),
     GroupState.READY: ("◐", "ready", Tone.PLAIN),
     GroupState.TRAINED: ("✓", "trained", Tone.GOOD),
+    GroupState.EVALUATED: ("✓", "evaluated", Tone.INFO),
     GroupState.REJECTED: ("–", "rejected", Tone.WARN),
     GroupState.LOST: ("×", "lost", Tone.BAD),
 }
