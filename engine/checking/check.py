@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from engine.checking.bounded import run_bounded
 from engine.checking.estimate import check_estimate
+from engine.checking.history import read_history
 from engine.checking.models import check_local_model, check_loops_model
 from engine.checking.output import check_output
 from engine.checking.rendering import check_rendering
@@ -49,9 +50,9 @@ async def check(project: Project, *, loops: bool = True) -> CheckReport:
         report.add(Severity.WARNING, project.loaded.problem(doubt.key or "", doubt.text, doubt.remedy))
     check_output(project, report)
     report.lines += _training_lines(project)
-    await check_estimate(
-        project, episode.options if episode is not None else None, sum(_phases(project).values()), report
-    )
+    history = await read_history(project, report)
+    options = episode.options if episode is not None else None
+    check_estimate(project, options, sum(_phases(project).values()), history.measured, report)
     report.findings.sort(key=lambda finding: finding.severity is not Severity.ERROR)
     report.lines.append(_closing(report, asked=loops or project.scope == "local"))
     return report

@@ -6,7 +6,6 @@ measured afterwards.
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from engine.config.report import CheckReport, Severity
 from engine.config.settings import Settings
-from engine.store.errors import StoreError
 from engine.store.measured import Measured
 
 if TYPE_CHECKING:
@@ -171,13 +169,10 @@ def lines(found: Estimate, settings: Settings) -> Iterator[str]:
         yield f"  cost at the given prices: {most}{found.cost:.2f} {found.currency}"
 
 
-async def check_estimate(project: Project, options: Any, clock_seconds: float, report: CheckReport) -> None:
+def check_estimate(
+    project: Project, options: Any, clock_seconds: float, measured: Measured | None, report: CheckReport
+) -> None:
     """Add the estimate to the report, and a warning for each bound of [budget] that it passes."""
-    try:
-        measured = await asyncio.to_thread(_history, project)
-    except StoreError as error:
-        measured = None
-        report.lines.append(f"Earlier runs could not be read: {error}")
     settings = project.config
     found = estimate(settings, str(project.scope), options, clock_seconds, measured)
     report.estimate = found.to_json()
@@ -203,15 +198,6 @@ def _amounts(found: Estimate) -> Iterator[tuple[str, float | None]]:
     yield "max_sandbox_hours", found.sandbox_hours
     yield "max_tokens", tokens
     yield "max_cost", found.cost
-
-
-def _history(project: Project) -> Measured | None:
-    from engine.store.store import Store
-
-    if not Store.exists(project.working_dir):
-        return None
-    with Store.open(project.working_dir) as store:
-        return store.reader().measured(str(project.path))
 
 
 def _whole(amount: float | None) -> int | None:

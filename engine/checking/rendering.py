@@ -10,6 +10,7 @@ from engine.config.problems import did_you_mean
 from engine.config.report import CheckReport, Severity
 
 if TYPE_CHECKING:
+    from engine.policy.rendering import PolicyRenderer
     from engine.project import Project
 
 LOAD_SECONDS = 120.0  # a first load may download the tokenizer
@@ -20,26 +21,27 @@ _LOCAL_TOKENIZER = "Check the network, or name a local directory with [model] to
 
 async def check_rendering(project: Project, report: CheckReport) -> None:
     """Load the renderer as a run would and open a conversation with it."""
-    from engine.policy.rendering import PolicyRenderer, RenderingError, load_renderer
+    from engine.policy.rendering import RenderingError, load_renderer
 
     model = project.config.model
     source = project.tokenizer_source
 
-    def probe() -> tuple[PolicyRenderer, int]:
+    def probe() -> tuple[PolicyRenderer, int, str]:
         renderer = load_renderer(
             model_name=model.base_model,
             tokenizer_source=source,
             renderer=model.renderer,
             template_kwargs=model.renderer_chat_template_kwargs,
         )
-        return renderer, len(renderer.open([{"role": "user", "content": "Hello."}], None))
+        opened = renderer.open([{"role": "user", "content": "Hello."}], None)
+        return renderer, len(opened), _second_turn(renderer, opened)
 
     key = _key_at_fault(project)
     if (unreachable := await _hub_problem(project, source)) is not None:
         report.add(Severity.ERROR, project.loaded.problem(key, unreachable, _LOCAL_TOKENIZER))
         return
     try:
-        renderer, prompt_tokens = await run_bounded(probe, LOAD_SECONDS)
+        renderer, prompt_tokens, second_turn = await run_bounded(probe, LOAD_SECONDS)
     except RenderingError as error:
         report.add(Severity.ERROR, project.loaded.problem(key, str(error), _remedy(project)))
         return
@@ -62,6 +64,26 @@ async def check_rendering(project: Project, report: CheckReport) -> None:
             ),
         )
     report.lines.append(f"Renderer: {renderer.name} ({renderer.how})")
+    report.lines.append(f"Second turn: {second_turn}")
+
+
+#: What may come after a reply, and its name in the report.
+_NEXT_TURNS: tuple[tuple[str, dict[str, str]], ...] = (
+    ("a tool result", {"role": "tool", "tool_call_id": "call_1", "content": "done"}),
+    ("a user message", {"role": "user", "content": "And now?"}),
+)
+
+
+def _second_turn(renderer: PolicyRenderer, opened: list[int]) -> str:
+    """After which messages the chat format goes on from exactly what was sampled, so that one segment stays one."""
+    if not renderer.stop_token_ids:
+        return "starts a new segment (the model has no stop token)"
+    reply = [*renderer.tokenizer.encode("Hello.", add_special_tokens=False), renderer.stop_token_ids[0]]
+    told: dict[bool, list[str]] = {True: [], False: []}
+    for name, message in _NEXT_TURNS:
+        told[renderer.extend(opened, reply, [message], None) is not None].append(name)
+    parts = [f"{' and '.join(told[True])} extends the first turn"] if told[True] else []
+    return "; ".join([*parts, *([f"{' or '.join(told[False])} starts a new segment"] if told[False] else [])])
 
 
 async def _hub_problem(project: Project, source: str) -> str | None:

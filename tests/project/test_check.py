@@ -237,3 +237,14 @@ async def test_the_lines_of_a_project(make: Make, tmp_path: Path) -> None:
         f"  runs: {tmp_path / 'runs' / tmp_path.name}",
         "  overrides: training.max_steps = 9",
     ]
+
+
+@needs_model
+async def test_whether_a_second_turn_extends_the_first_is_said(make: Make) -> None:
+    lines = (await make().check()).describe()
+    assert "Second turn: a tool result extends the first turn; a user message starts a new segment" in lines
+    plain = make(overrides=("model.renderer=default",))
+    assert (
+        "Second turn: a tool result or a user message starts a new segment"
+        in (await plain.check()).describe()
+    )

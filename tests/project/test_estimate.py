@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,11 +11,13 @@ from pathlib import Path
 import pytest
 
 from engine.project import Project
+from engine.store.processes import process_started
 from engine.store.rows import (
     AttemptRow,
     AttemptState,
     GroupRow,
     GroupState,
+    HostRow,
     RunRow,
     RunState,
     StepRow,
@@ -101,6 +105,36 @@ async def test_a_bound_that_the_estimate_passes_is_warned_about(make: Make) -> N
         "passes [budget] max_tokens: 1,440 of 500; the run would end before its last step, after about step 1"
         in lines
     )
+
+
+async def test_a_run_of_the_same_config_that_is_going_on_is_told(make: Make) -> None:
+    project = make()
+    now = time.time()
+    with Store.open(project.working_dir) as store:
+        for run_id in ("going", "gone"):
+            directory = str(project.runs_dir / run_id)
+            store.create_run(
+                RunRow(run_id, "r", "rl", RunState.RUNNING, now, str(project.path), "", directory, "m", 3)
+            )
+        pid = os.getpid()
+        host = HostRow("h", pid, process_started(pid) or now, socket.gethostname(), "app", now, now)
+        store.claim("going", host, RunState.RUNNING)
+    report = await project.check()
+    assert report.ok
+    assert [str(finding) for finding in report.findings if "going on already" in finding.text] == [
+        "warning: a run of this config is going on already: going. Watch or stop that one, or go on: another run "
+        "gets a directory of its own."
+    ]
+
+
+async def test_a_store_that_cannot_be_read_is_a_warning(make: Make) -> None:
+    project = make()
+    with Store.open(project.working_dir) as store:
+        path = store.path
+    path.write_bytes(b"this is no database, however long it may be" * 100)
+    report = await project.check()
+    assert report.ok
+    assert any("the earlier runs could not be read" in finding.text for finding in report.findings)
 
 
 async def test_prices_give_a_cost(make: Make, tmp_path: Path) -> None:
