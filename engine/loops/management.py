@@ -143,7 +143,7 @@ class LoopsManagement:
 
     async def runs(self) -> list[LoopsRunInfo]:
         """The caller's own runs, newest first."""
-        answer = await self._ask(lambda: self._client.api.get_loops_runs(), "listing its runs")
+        answer = await self._ask(self._client.api.get_loops_runs, "listing its runs")
         return sorted(map(_run, answer.runs), key=lambda run: run.created_at, reverse=True)
 
     async def deactivate_run(self, loops_run_id: str) -> None:
@@ -229,7 +229,7 @@ class LoopsManagement:
 
     async def instance_types(self) -> list[InstanceType]:
         """The machines that a deployment can be made on."""
-        answer = await self._ask(lambda: self._client.api.get_instance_types(), "listing the instance types")
+        answer = await self._ask(self._client.api.get_instance_types, "listing the instance types")
         return [
             InstanceType(kind.id, kind.name, kind.gpu_count, kind.gpu_type) for kind in answer.instance_types
         ]
