@@ -151,6 +151,7 @@ def load(
     working_dir: str | os.PathLike[str] | None = None,
     *,
     dotenv: bool = False,
+    text: str | None = None,
 ) -> Project:
     """Load a TOML or JSON config and make its directory importable.
 
@@ -161,8 +162,11 @@ def load(
         env_file: a .env file to read, relative to the config.
         working_dir: instead of the process's own.
         dotenv: also read ``.env`` beside the config and in the working directory, as the commands do.
+        text: what an editor holds of the config; it counts instead of what the file says.
 
     Raises:
         ConfigError: with every problem found, each with file, line and remedy.
     """
-    return Project(load_config(path, overrides, env_file=env_file, dotenv=dotenv, working_dir=working_dir))
+    return Project(
+        load_config(path, overrides, env_file=env_file, dotenv=dotenv, working_dir=working_dir, text=text)
+    )

@@ -10,7 +10,7 @@ from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from loops_tui.ports import CleanupFailed, HandOverFailed, Hosting, StartRefused
+from loops_tui.ports import CleanupFailed, HandOverFailed, Hosting, NotChecked, StartRefused
 
 if TYPE_CHECKING:
     from engine.hosting.cleanup import CleanupReport
@@ -59,6 +59,20 @@ class HereLazily:
             raise StartRefused(first, rest) from error
         except TimeoutError as error:
             raise StartRefused("the run did not begin in time; .loops/app.log may say more") from error
+
+    def check(self, config: Path, text: str | None) -> None:
+        """Check a config, or its text as edited, and store the report; blocks for seconds. Raises NotChecked."""
+        from engine.hosting.errors import HostingError
+        from engine.store.errors import StoreError
+
+        try:
+            self._made().check(config, (), text)
+        except (HostingError, StoreError) as error:
+            raise NotChecked(str(error)) from error
+        except CancelledError as error:
+            raise NotChecked("the engine is ending") from error
+        except TimeoutError as error:
+            raise NotChecked("the check did not end in time; .loops/app.log may say more") from error
 
     def clean_up(self, names: Sequence[str], *, force: bool) -> CleanupReport:
         """Release sandboxes; blocks until that is confirmed. Raises CleanupFailed."""

@@ -27,6 +27,13 @@ class Hosting(Protocol):
         """Go on with a run that has ended, from its last checkpoint; returns its id. Raises :class:`StartRefused`."""
         ...
 
+    def check(self, config: Path, text: str | None) -> None:
+        """Check a config, or the ``text`` that the editor holds of it; the report goes to the store.
+
+        Blocks for seconds. Raises :class:`NotChecked` with a sentence.
+        """
+        ...
+
     def clean_up(self, names: Sequence[str], *, force: bool) -> CleanupReport:
         """Release these sandboxes, or with no names all that no living process holds, and say what became of each.
 
@@ -65,6 +72,10 @@ class Hosting(Protocol):
 
 class CleanupFailed(Exception):
     """Nothing could be asked or released; the message is for a person."""
+
+
+class NotChecked(Exception):
+    """A check could not be carried out; the message is for a person."""
 
 
 class HandOverFailed(Exception):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from engine.store.errors import StoreError
-from loops_tui.ports import CleanupFailed, HandOverFailed, StartRefused
+from loops_tui.ports import CleanupFailed, HandOverFailed, NotChecked, StartRefused
 
 if TYPE_CHECKING:
     from engine.hosting.cleanup import CleanupReport
@@ -134,6 +134,9 @@ class NoHosting:
 
     def resume(self, run_id: str, overrides: Sequence[str] = ()) -> str:
         raise StartRefused(REFUSAL)
+
+    def check(self, config: Path, text: str | None) -> None:
+        raise NotChecked(REFUSAL)
 
     def clean_up(self, names: Sequence[str], *, force: bool) -> CleanupReport:
         raise CleanupFailed(REFUSAL)

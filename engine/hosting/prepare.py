@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,18 +17,54 @@ if TYPE_CHECKING:
     from engine.hosting.local_server import LocalServer
     from engine.project import Project
 
+UNSAVED = "Checked: the text in the editor, which is not saved."
 
-def load_project(config: Path | str, overrides: Sequence[str], project_dir: Path) -> Project:
-    """Load a config for a project directory: overrides and outputs are relative to that. Raises ConfigError."""
+
+def load_project(
+    config: Path | str, overrides: Sequence[str], project_dir: Path, text: str | None = None
+) -> Project:
+    """Load a config for a project directory: overrides and outputs are relative to that. Raises ConfigError.
+
+    ``text`` counts instead of what the file says.
+    """
     from engine.project import load  # pydantic, tomlkit: not before somebody needs a config
 
-    return load(config, list(overrides), working_dir=project_dir, dotenv=True)
+    return load(config, list(overrides), working_dir=project_dir, dotenv=True, text=text)
 
 
 async def check_project(project: Project, project_dir: Path) -> CheckReport:
     """Check a project and store the report. Raises StoreError where it cannot be stored."""
     report = await project.check()
-    await asyncio.to_thread(_keep, project, project_dir, report)
+    await asyncio.to_thread(_keep, project.path, project.environ, project_dir, report)
+    return report
+
+
+async def check_config(
+    config: Path | str, overrides: Sequence[str], project_dir: Path, text: str | None = None
+) -> CheckReport:
+    """Load and check a config, or the ``text`` that an editor holds of it, and store the report.
+
+    A config that cannot be loaded has a report as well. Raises StoreError where it cannot be stored.
+    """
+    from engine.config.problems import ConfigError
+    from engine.config.report import CheckReport, Severity
+
+    try:
+        project = await asyncio.to_thread(load_project, config, overrides, project_dir, text)
+    except ConfigError as error:
+        report = CheckReport()
+        for problem in error.problems:
+            report.add(Severity.ERROR, problem)
+        report.lines.append("Not ready: the config cannot be loaded; nothing else was looked at.")
+        await asyncio.to_thread(_keep, project_dir / config, os.environ, project_dir, report)
+        return report
+    try:
+        report = await project.check()
+        if text is not None:
+            report.lines.insert(0, UNSAVED)
+        await asyncio.to_thread(_keep, project.path, project.environ, project_dir, report)
+    finally:
+        project.close()
     return report
 
 
@@ -54,8 +91,9 @@ async def require_sound(
     return report
 
 
-def _keep(project: Project, project_dir: Path, report: CheckReport) -> None:
+def _keep(config: Path, environ: Mapping[str, str], project_dir: Path, report: CheckReport) -> None:
     stored = report.to_json()
     with Store.open(project_dir) as store:
-        store.redactor.add(secret_values(project.environ))
-        store.add_check(str(project.path), ok=report.ok, findings=stored["findings"], lines=stored["lines"])
+        store.redactor.add(secret_values(environ))
+        path = os.path.normpath(config)
+        store.add_check(path, ok=report.ok, findings=stored["findings"], lines=stored["lines"])

@@ -15,7 +15,7 @@ from engine.hosting.engine_loop import EngineLoop
 from engine.hosting.errors import HostingError
 from engine.hosting.host import RunHost, Train
 from engine.hosting.local_server import LocalServer
-from engine.hosting.prepare import check_project, load_project, require_sound
+from engine.hosting.prepare import check_config, load_project, require_sound
 
 if TYPE_CHECKING:
     from engine.config.report import CheckReport
@@ -55,9 +55,15 @@ class RunsHere:
         self._loop.submit(self._host(config, tuple(overrides), began))
         return began.result(BEGIN_SECONDS)
 
-    def check(self, config: Path | str, overrides: Sequence[str] = ()) -> CheckReport:
-        """Load and check a config and store the report. Blocks for seconds. Raises ConfigError or StoreError."""
-        return self._loop.submit(self._check(config, tuple(overrides))).result(BEGIN_SECONDS)
+    def check(
+        self, config: Path | str, overrides: Sequence[str] = (), text: str | None = None
+    ) -> CheckReport:
+        """Load and check a config, or the ``text`` that an editor holds of it, and store the report.
+
+        Blocks for seconds. Raises HostingError, StoreError or TimeoutError.
+        """
+        work = check_config(config, tuple(overrides), self._project_dir, text)
+        return self._loop.submit(work).result(BEGIN_SECONDS)
 
     def clean_up(self, names: Collection[str] = (), *, force: bool = False) -> CleanupReport:
         """Release these sandboxes, or all that no living process holds; ``force`` also where one does.
@@ -127,13 +133,6 @@ class RunsHere:
         finally:
             if project is not None:
                 project.close()
-
-    async def _check(self, config: Path | str, overrides: tuple[str, ...]) -> CheckReport:
-        project = await asyncio.to_thread(load_project, config, overrides, self._project_dir)
-        try:
-            return await check_project(project, self._project_dir)
-        finally:
-            project.close()
 
     def _running(self) -> list[RunHost]:
         with self._changed:

@@ -36,6 +36,7 @@ class FakeHosting:
         self.stays: HandOverFailed | None = None
         self.released: list[tuple[tuple[str, ...], bool]] = []
         self.fail: CleanupFailed | None = None
+        self.checked: list[tuple[Path, str | None]] = []
         self._ended = threading.Event()
 
     def start(self, config: Path, overrides: Sequence[str]) -> str:
@@ -57,6 +58,9 @@ class FakeHosting:
         if self.stays is not None:
             raise self.stays
         self.running.remove(run_id)
+
+    def check(self, config: Path, text: str | None) -> None:
+        self.checked.append((config, text))
 
     def clean_up(self, names: Sequence[str], *, force: bool) -> CleanupReport:
         self.released.append((tuple(names), force))

@@ -39,6 +39,9 @@ class PretendedHosting:
         self._note("hand-over")
         self._ended.set()
 
+    def check(self, config: Path, text: str | None) -> None:
+        self._note("check")
+
     def clean_up(self, names: Sequence[str], *, force: bool) -> CleanupReport:
         raise CleanupFailed("nothing is cleaned up here")
 
