@@ -10,6 +10,7 @@ from pathlib import Path
 
 from engine.store.codec import decode_row, unpack_transcript
 from engine.store.errors import StoreError, explain
+from engine.store.history_queries import HistoryQueries
 from engine.store.hosts import is_alive, marks
 from engine.store.leases import LeaseQueries
 from engine.store.measured import MeasuredQueries
@@ -31,6 +32,7 @@ from engine.store.rows import (
     StepRow,
     TranscriptRow,
 )
+from engine.store.run_queries import RunQueries
 from engine.store.rundir import read_log
 from engine.store.schema import connect
 from engine.store.search import SearchHit, search_transcripts
@@ -38,7 +40,7 @@ from engine.store.search import SearchHit, search_transcripts
 _FINAL = tuple(str(state) for state in sorted(FINAL_STATES))
 
 
-class StoreReader(LeaseQueries, MeasuredQueries):
+class StoreReader(LeaseQueries, MeasuredQueries, HistoryQueries, RunQueries):
     """Reads the store; every method may be called from any thread and raises StoreError."""
 
     def __init__(self, path: Path) -> None:

@@ -72,8 +72,9 @@ def match_query(text: str) -> str | None:
     if not words:
         return None
     quoted = ['"' + word.replace('"', '""') + '"' for word in words]
-    # A single letter begins so many words that the index would read half of itself.
-    return " AND ".join(quoted) + ("*" if len(words[-1]) > 1 else "")
+    # A single letter (the "c" of "-c" as well) begins so many words that the index would read half of itself.
+    beginning = re.findall(r"[^\W_]+", words[-1])[-1]
+    return " AND ".join(quoted) + ("*" if len(beginning) > 1 else "")
 
 
 def _scan(connection: sqlite3.Connection, run_id: str | None, text: str, limit: int) -> list[SearchHit]:

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from engine.store import hosts
 from engine.store.codec import decode_row, dump_json, encode_field, encode_row, upsert_sql
+from engine.store.deletion import delete_run
 from engine.store.errors import StoreError, explain
 from engine.store.queries import StoreReader
 from engine.store.recorder import RunRecorder
@@ -196,6 +197,13 @@ class Store:
 
         self._writer.call(end)
 
+    def delete_run(self, run_id: str) -> None:
+        """Delete everything that the store holds of a run; its directory and what is on Loops stay.
+
+        Raises StoreError where the run goes on, may still have sandboxes, or still bills.
+        """
+        delete_run(self._writer.call, run_id)
+
     def reconcile(self) -> list[str]:
         """Mark the runs whose host is gone INTERRUPTED; returns their ids."""
 
@@ -208,35 +216,6 @@ class Store:
             with contextlib.suppress(OSError):
                 RunDirectory(Path(run.run_dir)).write_run(run)
         return [run.run_id for run in runs]
-
-    def delete_run(self, run_id: str) -> None:
-        """Delete a run's rows (its directory stays). Raises StoreError while a host works on it."""
-
-        def delete(connection: sqlite3.Connection) -> None:
-            run = hosts.read_run(connection, run_id)
-            if hosts.live_host(connection, run, time.time()) is not None:
-                raise StoreError(f"run {run_id} is running; stop it before you delete its record")
-            connection.execute(
-                "DELETE FROM transcript_text WHERE rowid IN "
-                "(SELECT transcript_id FROM transcripts WHERE run_id = ?)",
-                (run_id,),
-            )
-            for table in (
-                "transcripts",
-                "attempts",
-                "groups",
-                "steps",
-                "commands",
-                "log",
-                "checkpoints",
-                "evals",
-                "runs",
-            ):
-                connection.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))
-            # What may still exist stays on the list: cleanup needs it.
-            connection.execute("DELETE FROM leases WHERE run_id = ? AND state = 'released'", (run_id,))
-
-        self._writer.call(delete, timeout=120.0)
 
     def rebuild_directory(self, run_id: str, path: Path) -> RunDirectory:
         """Write the run directory anew from the store. Raises StoreError where the disk refuses."""

@@ -227,6 +227,9 @@ def test_deleting_a_run_leaves_nothing_of_it(store: Store, tmp_path: Path) -> No
         recorder.transcript(make_transcript(run_id, 0, 0, "some words"))
         recorder.log("info", "run", "line")
     store.flush()
+    host = make_host()
+    store.claim(RUN, host)
+    store.end_run(RUN, host.host_id, RunState.STOPPED, None)
     store.delete_run(RUN)
     reader = store.reader()
     assert [hit.run_id for hit in reader.search(None, "words")] == ["other"]
