@@ -19,7 +19,7 @@ from engine.local_loops.checkpoints import CheckpointError, locate
 from engine.local_loops.faults import not_found, unprocessable
 from engine.local_loops.records import CheckpointPath, CheckpointRecord
 from engine.local_loops.service import LoopsService
-from engine.local_loops.wire import ValidateCheckpoint, read_body
+from engine.local_loops.wire import DeployCheckpoints, ValidateCheckpoint, read_body
 
 ROOT = "/v1/loops/checkpoints"
 
@@ -39,6 +39,7 @@ class CheckpointRoutes:
         return [
             Route(ROOT, self.find, methods=["GET"]),
             Route(f"{ROOT}/validate", self.validate, methods=["POST"]),
+            Route(f"{ROOT}/deploy", self.deploy, methods=["POST"]),
             Route(f"{ROOT}/{{checkpoint_id}}/source", self.source, methods=["GET"]),
             Route(f"{ROOT}/{{checkpoint_id}}/files", self.files, methods=["GET"]),
             Route(f"{BLOB_PREFIX}{{checkpoint_id}}/{{token}}/{{name}}", self.blob, methods=["GET"]),
@@ -72,6 +73,22 @@ class CheckpointRoutes:
         except CheckpointError as error:
             raise unprocessable(str(error)) from error
         return JSONResponse({})
+
+    async def deploy(self, request: Request) -> Response:
+        """Refused, after the same looks at the request that a deployment would need: nothing here serves for good."""
+        wanted = await read_body(request, DeployCheckpoints)
+        for checkpoint_id in wanted.checkpoint_ids:
+            record = self._service.store.find_checkpoint(checkpoint_id)
+            if record is None:
+                raise not_found(f"no checkpoint {checkpoint_id!r} on this server")
+            if record.target != "sampler":
+                raise unprocessable(
+                    f"checkpoint {checkpoint_id} is a trainer's state; deploy the sampler weights"
+                )
+        raise unprocessable(
+            "a local Loops server makes no inference deployments: it ends with the last program that uses it. "
+            "Sample from the checkpoint here, or download it."
+        )
 
     def _record(self, request: Request) -> CheckpointRecord:
         checkpoint_id = request.path_params["checkpoint_id"]

@@ -65,6 +65,12 @@ class ControlPlane:
             Route(
                 "/v1/models/{model_id}/deployments/{deployment_id}", self.model_deployment, methods=["GET"]
             ),
+            Route(
+                "/v1/models/{model_id}/deployments/{deployment_id}/deactivate",
+                self.deactivate_sampler,
+                methods=["POST"],
+            ),
+            Route("/v1/instance_types", self.instance_types, methods=["GET"]),
             Route(f"{ROOT}/user_config", self.get_user_config, methods=["GET"]),
             Route(f"{ROOT}/user_config", self.patch_user_config, methods=["PATCH"]),
         ]
@@ -147,20 +153,31 @@ class ControlPlane:
 
     async def model_deployment(self, request: Request) -> Response:
         """The status of the deployment behind a sampler: the SDK asks once per sampling client."""
+        sampler = self._sampler_of_deployment(request)
+        return JSONResponse(
+            {
+                "id": sampler.deployment_id,
+                "model_id": sampler.model_id,
+                "name": sampler.id,
+                "created_at": sampler.created_at,
+                "status": "ACTIVE" if self._service.sampler_active(sampler) else "INACTIVE",
+            }
+        )
+
+    async def deactivate_sampler(self, request: Request) -> Response:
+        """End a sampler on its own, by the deployment behind it; a run's sampler ends with its run."""
+        ended = await self._service.deactivate_sampler(self._sampler_of_deployment(request))
+        return JSONResponse({"success": True, "no_op": not ended})
+
+    def _sampler_of_deployment(self, request: Request) -> SamplerRecord:
         model_id, deployment_id = request.path_params["model_id"], request.path_params["deployment_id"]
         for sampler in self._service.store.samplers.values():
             if (sampler.model_id, sampler.deployment_id) == (model_id, deployment_id):
-                shown = self._service.describe.sampler(sampler, active=self._service.sampler_active(sampler))
-                return JSONResponse(
-                    {
-                        "id": deployment_id,
-                        "model_id": model_id,
-                        "name": sampler.id,
-                        "created_at": sampler.created_at,
-                        "status": shown["status"]["name"],
-                    }
-                )
+                return sampler
         raise not_found(f"no model deployment {model_id}/{deployment_id} on this server")
+
+    async def instance_types(self, _request: Request) -> Response:
+        return JSONResponse({"instance_types": [describe.instance_type()]})
 
     # -- deployments ---------------------------------------------------------------------------------------
 

@@ -136,3 +136,5 @@ class SamplerRecord:
     run_id: str | None = None
     model_path: str | None = None
     custom_base: bool = False
+    #: Of a sampler on its own; a run's sampler is as active as its run.
+    status: RunStatus = "ACTIVE"

@@ -46,10 +46,7 @@ class SamplerRoutes:
         ]
 
     def _active(self, request: Request) -> SamplerRecord:
-        sampler = self._service.sampler_record(request.path_params["sampler_id"])
-        if sampler.run_id is not None:
-            self._service.active_run(sampler.run_id)
-        return sampler
+        return self._service.active_sampler(request.path_params["sampler_id"])
 
     async def health(self, request: Request) -> Response:
         self._active(request)
@@ -134,7 +131,7 @@ class SamplerRoutes:
                 prompt_logprobs=wanted.prompt_logprobs,
             ),
             policy=policy,
-            owner=sampler.run_id,
+            owner=sampler.run_id or sampler.id,
             max_tokens=budget,
             stop_ids=frozenset({*model.backend().card.eos_token_ids, *wanted.stop_token_ids}),
             stop_strings=StopStrings(stops, tokenizer) if tokenizer is not None else None,

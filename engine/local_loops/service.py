@@ -6,7 +6,7 @@ import asyncio
 import functools
 import logging
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from engine.local_loops import describe
@@ -202,9 +202,28 @@ class LoopsService:
 
     def sampler_active(self, sampler: SamplerRecord) -> bool:
         if sampler.run_id is None:
-            return True
+            return sampler.status == "ACTIVE"
         run = self.store.runs.get(sampler.run_id)
         return run is not None and run.status == "ACTIVE"
+
+    def active_sampler(self, sampler_id: str) -> SamplerRecord:
+        """A sampler that may sample."""
+        sampler = self.sampler_record(sampler_id)
+        if sampler.run_id is not None:
+            self.active_run(sampler.run_id)
+        elif sampler.status != "ACTIVE":
+            raise unprocessable(f"sampler {sampler_id} is deactivated")
+        return sampler
+
+    async def deactivate_sampler(self, sampler: SamplerRecord) -> bool:
+        """End a sampler of its own: what it still generates is refused. False where it had ended before."""
+        if sampler.run_id is not None:
+            raise unprocessable(f"sampler {sampler.id} belongs to run {sampler.run_id}; deactivate the run")
+        if sampler.status != "ACTIVE":
+            return False
+        await asyncio.to_thread(self.store.add_sampler, replace(sampler, status="INACTIVE"))
+        self.worker.close_owner(sampler.id, f"sampler {sampler.id} is deactivated")
+        return True
 
     def paired_sampler(self, run: RunRecord) -> SamplerRecord | None:
         return self.store.samplers.get(run.sampler_id) if run.sampler_id is not None else None

@@ -49,6 +49,13 @@ class ValidateCheckpoint(Body):
     checkpoint_path: str
 
 
+class DeployCheckpoints(Body):
+    checkpoint_ids: list[str] = Field(min_length=1)
+    model_name: str = Field(min_length=1)
+    instance_type_id: str = Field(min_length=1)
+    hf_secret_name: str = Field(min_length=1)
+
+
 class UserConfig(Body):
     trainer_accelerator_priority: list[str] | None = None
     sampler_accelerator_priority: list[str] | None = None
