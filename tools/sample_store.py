@@ -29,6 +29,7 @@ from engine.store.rows import (
     TranscriptRow,
 )
 from engine.store.store import Store
+from tools.sample_progress import surround
 
 GROUP_SIZE = 8
 GROUPS_PER_STEP = 8
@@ -42,6 +43,7 @@ _TASKS = (
     ("split-config", "Move the [cache] section of app.ini into cache.ini."),
     ("fix-typo", "Replace every 'recieve' in README.md by 'receive'."),
 )
+_DIVERGENCE = "optim/train-sample-div"
 _ENDINGS = ("solved", "wrong_answer", "max_turns", "truncated")
 
 
@@ -100,12 +102,23 @@ def step_metrics(reward: float, step: int, rng: random.Random) -> dict[str, floa
         "rollout/termination_reason/wrong_answer": round((1 - solved) * 0.8, 3),
         "tokens/sampled": float(5200 + 60 * step),
         "tokens/sampled_per_second": round(880 + rng.uniform(-40, 40), 1),
-        "loss/kl_sample_train_k3": 2.1e-08 * rng.uniform(0.6, 1.5),
+        "tokens/sampled_per_attempt": round(74 + 9 * (1 - reward), 1),
+        "tokens/segments_per_attempt": 1.0,
+        f"{_DIVERGENCE}/kl_sample_train_k3": (kl := 2.1e-08 * rng.uniform(0.6, 1.5)),
+        f"{_DIVERGENCE}/kl_sample_train_v1_loops": kl * math.cos(step),
+        f"{_DIVERGENCE}/kl_sample_train_v2_loops": kl * 1.04,
+        f"{_DIVERGENCE}/ess_fraction": 1.0,
+        f"{_DIVERGENCE}/entropy": round(0.61 - 0.3 * reward, 4),
+        "optim/grad_norm": round(1.9 - reward, 3),
         "loss": round(-0.04 + rng.uniform(-0.01, 0.01), 4),
         "time/step": round(8.4 + rng.uniform(-0.5, 0.5), 2),
         "time/share/rollout": 0.68,
         "time/share/train": 0.27,
         "time/share/publish": 0.05,
+        "time/attempt_share/setup": 0.04,
+        "time/attempt_share/sampling": 0.61,
+        "time/attempt_share/acting": round(0.22 + 0.03 * math.sin(step), 3),
+        "time/attempt_share/grading": round(0.13 - 0.03 * math.sin(step), 3),
     }
 
 
@@ -189,6 +202,7 @@ def fill(project_dir: Path, *, live_state: RunState = RunState.RUNNING) -> Sampl
         store.claim(live.run_id, host, RunState.RUNNING)
         record_live(store, live.run_id, host, now=now, rng=rng, state=live_state)
         store.flush()
+        surround(store, live.run_id, now=now, rng=rng)
     return Sample(live.run_id, "20261129-091210-b7c1", host)
 
 
@@ -374,6 +388,13 @@ def _past_runs(store: Store, root: Path, now: float, rng: random.Random) -> None
         created = now - age
         host = HostRow(f"host-{run_id}", 1, 0.0, "elsewhere", "headless", created, created + took)
         row = run_row(run_id, name, RunState.CREATED, root, created_at=created, max_steps=max(20, steps))
+        if state is RunState.FAILED:  # its Loops run was not deactivated
+            row.scope, row.loops_run_id, row.loops_state, row.loops_since = (
+                "dedicated",
+                "loops-77ab",
+                "ACTIVE",
+                created,
+            )
         store.create_run(row)
         store.claim(run_id, host, RunState.RUNNING)
         recorder = store.recorder(run_id, host_id=host.host_id, files=False)
