@@ -3,19 +3,48 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from typing import Any
 
-from engine.loops.errors import LoopsUnavailable, explain, sample_failure
-from engine.loops.session import SamplingSettings, exact_completion, quiet_sdk, sampling_params
+from engine.loops.errors import LoopsError, LoopsUnavailable, explain, sample_failure
+from engine.loops.management import LoopsManagement
+from engine.loops.session import (
+    LOCAL_READY_SECONDS,
+    SamplingSettings,
+    exact_completion,
+    on_loopback,
+    quiet_sdk,
+    sampling_params,
+)
 from engine.policy.tokens import Completion
+
+log = logging.getLogger(__name__)
+
+#: How long a sampler on Baseten may take to come up, in seconds.
+READY_SECONDS = 3600.0
+CLOSE_SECONDS = 60.0
 
 
 class PinnedSampler:
-    """Continues prompts with weights that never change (the ``Sampler`` of ``engine.policy.tokens``)."""
+    """Continues prompts with weights that never change (the ``Sampler`` of ``engine.policy.tokens``).
 
-    def __init__(self, client: Any, settings: SamplingSettings, url: str | None) -> None:
-        self._client, self._settings, self._url = client, settings, url
+    Attributes:
+        sampler_id: Loops' own name for it.
+        has_deployment: whether it has a deployment of its own, which bills until :meth:`close`; samplers of the
+            serverless pool bill by token and have none.
+    """
+
+    def __init__(
+        self, client: Any, settings: SamplingSettings, url: str | None, api_key: str | None = None
+    ) -> None:
+        self._client, self._settings, self._url, self._api_key = client, settings, url, api_key
+        deployment = (
+            client._deployment
+        )  # the SDK keeps where a sampler runs to itself, and offers no end of it
+        self._model_id: str | None = getattr(deployment, "model_id", None)
+        self._deployment_id: str | None = getattr(deployment, "deployment_id", None)
+        self.sampler_id = str(client._sampler_id or "")
 
     @classmethod
     async def open(
@@ -26,10 +55,13 @@ class PinnedSampler:
         settings: SamplingSettings,
         base_model: str | None = None,
         model_path: str | None = None,
+        scope: str | None = None,
+        request_seconds: float | None = None,
     ) -> PinnedSampler:
         """Open a sampler of exactly one of ``base_model`` and ``model_path`` (``bt://loops:<run>/sampler_weights/…``).
 
-        On Baseten this provisions a sampler, which bills.
+        On Baseten this provisions a sampler, which bills. ``scope`` is the SDK's word: default, serverless or
+        deployment. ``request_seconds`` bounds one sample.
 
         Raises:
             LoopsUnavailable: with one sentence.
@@ -39,10 +71,20 @@ class PinnedSampler:
 
         try:
             service = await asyncio.to_thread(ServiceClient, api_key=api_key, base_url=url)
-            client = await service.create_sampling_client_async(base_model=base_model, model_path=model_path)
+            client = await service.create_sampling_client_async(
+                base_model=base_model,
+                model_path=model_path,
+                timeout=request_seconds,
+                ready_timeout=LOCAL_READY_SECONDS if on_loopback(url) else READY_SECONDS,
+                scope=scope,
+            )
         except Exception as error:
             raise LoopsUnavailable(explain(error, "opening a sampler", url)) from error
-        return cls(client, settings, url)
+        return cls(client, settings, url, api_key)
+
+    @property
+    def has_deployment(self) -> bool:
+        return self._model_id is not None and self._deployment_id is not None
 
     async def sample(
         self, prompt: Sequence[int], *, max_tokens: int, seed: int | None, affinity_key: str | None
@@ -60,5 +102,20 @@ class PinnedSampler:
             raise sample_failure(error, self._url) from error
         return exact_completion(response.sequences[0], None)
 
-    async def close(self) -> None:
-        await self._client.aclose()
+    async def close(self) -> str | None:
+        """Close the client and end the sampler. Never raises: a sentence where it may still bill, else None."""
+        try:
+            await asyncio.wait_for(self._client.aclose(), CLOSE_SECONDS)
+        except Exception as error:  # noqa: BLE001 - the sampler's end below is what matters
+            log.warning("closing the sampling client failed: %s", error)
+        if self._model_id is None or self._deployment_id is None:
+            return None
+        try:
+            async with asyncio.timeout(CLOSE_SECONDS), LoopsManagement(self._url, self._api_key) as loops:
+                await loops.deactivate_sampler(self._model_id, self._deployment_id)
+        except (LoopsError, TimeoutError) as error:
+            return (
+                f"the sampler {self.sampler_id} (deployment {self._deployment_id} of model {self._model_id}) could not "
+                f"be ended and may still bill: {error or 'no answer'}"
+            )
+        return None
