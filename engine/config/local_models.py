@@ -5,6 +5,7 @@ Only file names and ``config.json`` are looked at; loading weights is the local 
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,3 +67,16 @@ def describe_model(directory: Path) -> LocalModel:
         raise UnusableModel(f"{directory} holds no tokenizer.json")
     length = config.get("max_position_embeddings")
     return LocalModel(directory, architecture, length if isinstance(length, int) else None)
+
+
+def model_fingerprint(directory: Path) -> str:
+    """Changes with the model's ``config.json`` and with the names and sizes of its weights' files.
+
+    Weights are not read: they may be many gigabytes.
+    """
+    digest = hashlib.sha256()
+    config = directory / "config.json"
+    digest.update(config.read_bytes() if config.is_file() else b"")
+    for file in sorted(directory.glob("*.safetensors")):
+        digest.update(f"{file.name} {file.stat().st_size}\n".encode())
+    return digest.hexdigest()

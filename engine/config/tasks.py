@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,6 +64,20 @@ def load_tasks(path: Path, task_type: Any) -> list[LoadedTask]:
             [Problem("the tasks file holds no task", file=path, remedy="Write one JSON object a line")]
         )
     return tasks
+
+
+def tasks_fingerprint(path: Path) -> str:
+    """The same for files with the same tasks in the same order, whatever their white space. Raises ConfigError."""
+    digest = hashlib.sha256()
+    for raw in _read(path).removeprefix(_BOM).split(b"\n"):
+        if not raw.strip():
+            continue
+        try:
+            task = json.dumps(json.loads(raw), sort_keys=True, separators=(",", ":")).encode()
+        except ValueError:
+            task = raw.strip()  # loading the tasks says what is wrong with it
+        digest.update(task + b"\n")
+    return digest.hexdigest()
 
 
 class _BadLine(Exception):

@@ -24,6 +24,10 @@ class SampleFailed(LoopsError):
     """One sampling call failed; another attempt may succeed."""
 
 
+class SaveFailed(LoopsError):
+    """A checkpoint could not be saved; training can go on."""
+
+
 #: Statuses of one failed sample that say nothing about the next one.
 _PASSING_STATUSES = frozenset({408, 413, 422, 429, 500, 502, 503, 504})
 

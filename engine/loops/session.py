@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from engine.loops.errors import LoopsUnavailable, explain, sample_failure
+from engine.loops.errors import LoopsUnavailable, SaveFailed, explain, sample_failure
+from engine.loops.saving import Saving
 from engine.policy.tokens import Completion
 
 #: The SDK bounds readiness, retries and polling by one number; a session's set-up gets this much, in seconds.
@@ -172,12 +173,35 @@ class LoopsSession:
             sampling = await self._training.save_weights_and_get_sampling_client_async("default")
         except Exception as error:
             raise LoopsUnavailable(explain(error, "publishing weights", self._url)) from error
-        previous, self._sampling = self._sampling, sampling
-        if previous is not None:
-            await previous.aclose()
+        await self._sample_with(sampling)
         self.version = step
         self.publishes += 1
         return step
+
+    async def publish_loaded(self, name: str) -> None:
+        """Have weights that were loaded without their optimizer sampled until the first ``publish``.
+
+        Loops counts a policy's version in optimizer steps, and these weights have none: an ordinary publish would
+        not be told from "no adapter yet", and the base model would be sampled. So the sampler is pinned to them by
+        address.
+
+        Raises:
+            LoopsUnavailable: the weights could not be published.
+        """
+        try:
+            publishing = await self._training.save_weights_for_sampler_async(name)
+            path = (await publishing.result_async()).path
+            # The SDK has no async face for this; nothing else uses the client yet.
+            sampling = await asyncio.to_thread(self._training.create_sampling_client, path)
+        except Exception as error:
+            raise LoopsUnavailable(explain(error, "publishing weights", self._url)) from error
+        await self._sample_with(sampling)
+        self.publishes += 1
+
+    async def _sample_with(self, client: Any) -> None:
+        previous, self._sampling = self._sampling, client
+        if previous is not None:
+            await previous.aclose()
 
     async def sample(
         self, prompt: Sequence[int], *, max_tokens: int, seed: int | None, affinity_key: str | None
@@ -252,6 +276,47 @@ class LoopsSession:
             except ValueError as error:  # rows not aligned: the numbers would be wrong, so there are none
                 raise LoopsUnavailable(f"the trainer's logprobs do not fit the batch: {error}") from error
         return TrainResult(loss_value, metrics)
+
+    async def load(self, path: str, *, with_optimizer: bool) -> int:
+        """Replace the trainer's weights by those of a checkpoint, and its optimizer and step too if asked for.
+
+        Returns the optimizer steps that the trainer counts now. ``publish`` comes next.
+
+        Raises:
+            LoopsUnavailable: the checkpoint is gone or does not fit.
+        """
+        try:
+            if with_optimizer:
+                loading = await self._training.load_state_with_optimizer_async(path)
+            else:
+                loading = await self._training.load_state_async(path)
+            return int((await loading.result_async()).step or 0)
+        except Exception as error:
+            raise LoopsUnavailable(explain(error, f"loading {path}", self._url)) from error
+
+    async def save(self, name: str) -> Saving:
+        """Have the trainer's state and its weights for sampling saved under ``name``, as they are now.
+
+        The trainer carries out operations in the order of their submission, so whatever is submitted after this
+        returns is not in the checkpoint. Await the result's ``paths`` for its end.
+
+        Raises:
+            SaveFailed: Loops did not take the requests.
+        """
+        try:
+            state = await self._training.save_state_async(name)
+            weights = await self._training.save_weights_for_sampler_async(name)
+        except Exception as error:
+            raise SaveFailed(explain(error, f"saving {name}", self._url)) from error
+        return Saving(name, state, weights, self._url)
+
+    async def saved_bytes(self, name: str) -> int | None:
+        """The size of everything saved under ``name``, as Loops lists it; None where it does not say."""
+        try:
+            listed = await asyncio.to_thread(self._training.list_checkpoints)
+        except Exception as error:
+            raise SaveFailed(explain(error, "listing checkpoints", self._url)) from error
+        return sum(entry.size_bytes for entry in listed if entry.checkpoint_id == name) or None
 
     async def close(self) -> None:
         """Close all clients; bounded, and never raises: a run's end is not the place to fail."""

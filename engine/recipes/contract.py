@@ -6,14 +6,15 @@ The host (``engine.hosting``) claims the run, starts or finds the Loops server, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from engine.store.rows import RunState
 
 if TYPE_CHECKING:
     from engine.recipes.control import RunControl
     from engine.store.recorder import RunRecorder
+    from engine.store.rows import CheckpointRow
     from engine.store.store import Store
 
 
@@ -46,6 +47,14 @@ class RunHandle:
     endpoint: LoopsEndpoint
     store: Store | None = None  # for the lease journal; a run with sandboxes needs it
     host_id: str | None = None
+    resume_from: CheckpointRow | None = None  # go on after this checkpoint's step instead of beginning
+    start_weights: str | None = None  # [model] from_checkpoint as Loops' address: weights to begin with
+    info: dict[str, Any] = field(default_factory=dict)  # the run's row's, as ``note`` keeps it
+
+    def note(self, **info: Any) -> None:
+        """Add to what the run's row says about it (``RunRow.info``); other entries stay."""
+        self.info.update(info)
+        self.recorder.run(info=self.info)
 
     def log(self, level: str, source: str, text: str) -> None:
         """One line into the store's log and run.log; ``level`` is debug, info, warning or error."""

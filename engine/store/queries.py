@@ -15,6 +15,7 @@ from engine.store.hosts import is_alive, marks
 from engine.store.leases import LeaseQueries
 from engine.store.measured import MeasuredQueries
 from engine.store.references import resolve
+from engine.store.resume import last_checkpoint
 from engine.store.rows import (
     FINAL_STATES,
     AttemptRow,
@@ -230,6 +231,11 @@ class StoreReader(LeaseQueries, MeasuredQueries, HistoryQueries, RunQueries):
         where, values = ("", []) if run_id is None else ("WHERE run_id = ?", [run_id])
         order = "ORDER BY created_at DESC, step DESC LIMIT ?"
         return self._rows(CheckpointRow, f"SELECT * FROM checkpoints {where} {order}", [*values, limit])
+
+    def last_checkpoint(self, run_id: str) -> CheckpointRow | None:
+        """The furthest checkpoint of a run that Loops has whole: what a resume goes on from."""
+        with self._reading() as connection:
+            return last_checkpoint(connection, run_id)
 
     def evals(self, run_id: str | None = None, limit: int = 1000) -> list[EvalRow]:
         """Evaluations, newest first, of one run or of all."""

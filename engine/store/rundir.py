@@ -15,7 +15,7 @@ import secrets
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -81,8 +81,15 @@ class RunDirectory:
         self._append("run.log", (log_line(row) for row in rows))
 
     def write_transcript(self, row: TranscriptRow) -> None:
-        name = f"transcripts/{row.group_id:06d}-{row.attempt:03d}.json"
+        name = f"transcripts/{transcript_file(row.group_id, row.attempt)}"
         self._replace(name, dump_file_json(dataclasses.asdict(row)) + "\n")
+
+    def keep_transcripts(self, names: Collection[str]) -> set[str]:
+        """Remove the transcripts of all other names; returns the names of those that are there."""
+        there = {file.name for file in (self.path / "transcripts").glob("*.json")}
+        for name in there.difference(names):
+            (self.path / "transcripts" / name).unlink(missing_ok=True)
+        return there.intersection(names)
 
     def clear(self) -> None:
         """Remove the files that grow by appending, before a rebuild writes them anew."""
@@ -103,6 +110,10 @@ class RunDirectory:
         with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)
         temporary.replace(target)
+
+
+def transcript_file(group_id: int, attempt: int) -> str:
+    return f"{group_id:06d}-{attempt:03d}.json"
 
 
 def step_line(step: StepRow) -> str:
@@ -237,8 +248,17 @@ def read_log(connection: sqlite3.Connection, run_id: str, after_id: int, limit: 
     return [decode_row(LogRow, row) for row in rows]
 
 
-def write_group(connection: sqlite3.Connection, directory: RunDirectory, run_id: str, group_id: int) -> None:
-    """Append a group's attempts to ``rollouts.jsonl`` and write their transcripts. Raises OSError."""
+def write_group(
+    connection: sqlite3.Connection,
+    directory: RunDirectory,
+    run_id: str,
+    group_id: int,
+    there: Collection[str] = (),
+) -> None:
+    """Append a group's attempts to ``rollouts.jsonl`` and write their transcripts but those that are ``there``.
+
+    Raises OSError.
+    """
     key = (run_id, group_id)
     found = connection.execute("SELECT * FROM groups WHERE run_id = ? AND group_id = ?", key).fetchone()
     if found is None:
@@ -249,14 +269,26 @@ def write_group(connection: sqlite3.Connection, directory: RunDirectory, run_id:
     ).fetchall()
     directory.append_rollouts((group, decode_row(AttemptRow, row)) for row in attempts)
     for row in connection.execute("SELECT * FROM transcripts WHERE run_id = ? AND group_id = ?", key):
-        directory.write_transcript(unpack_transcript(row))
+        if transcript_file(row["group_id"], row["attempt"]) not in there:
+            directory.write_transcript(unpack_transcript(row))
 
 
-def rebuild(connection: sqlite3.Connection, run: RunRow, path: Path) -> RunDirectory:
-    """Write a run's whole directory anew from the store. Raises StoreError or OSError."""
+def rebuild(
+    connection: sqlite3.Connection, run: RunRow, path: Path, *, keep_transcripts: bool = False
+) -> RunDirectory:
+    """Write a run's whole directory anew from the store. Raises StoreError or OSError.
+
+    ``keep_transcripts``: those that are there and that the store has are right already; all others are removed.
+    """
     directory = RunDirectory(path)
     directory.create(run)
     directory.clear()
+    there: set[str] = set()
+    if keep_transcripts:
+        keys = connection.execute(
+            "SELECT group_id, attempt FROM transcripts WHERE run_id = ?", (run.run_id,)
+        ).fetchall()
+        there = directory.keep_transcripts({transcript_file(*key) for key in keys})
     steps = connection.execute(
         "SELECT * FROM steps WHERE run_id = ? AND state = 'done' ORDER BY step", (run.run_id,)
     )
@@ -265,6 +297,6 @@ def rebuild(connection: sqlite3.Connection, run: RunRow, path: Path) -> RunDirec
         "SELECT group_id FROM groups WHERE run_id = ? ORDER BY group_id", (run.run_id,)
     )
     for (group_id,) in groups.fetchall():
-        write_group(connection, directory, run.run_id, group_id)
+        write_group(connection, directory, run.run_id, group_id, there)
     directory.append_log(read_log(connection, run.run_id, 0))
     return directory

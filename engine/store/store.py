@@ -18,6 +18,7 @@ from engine.store.errors import StoreError, explain
 from engine.store.queries import StoreReader
 from engine.store.recorder import RunRecorder
 from engine.store.redact import Redactor
+from engine.store.resume import TakeUp, take_up
 from engine.store.rows import CheckRow, CommandRow, CommandState, HostRow, RunRow, RunState
 from engine.store.rundir import RunDirectory, RunFiles, rebuild
 from engine.store.schema import connect, prepare_directory, store_path
@@ -160,6 +161,17 @@ class Store:
         """Make ``host`` the host of the run. Raises StoreError where another live host has it."""
         return self._writer.call(lambda connection: hosts.claim_run(connection, run_id, host, state))
 
+    def take_up(self, host: HostRow, wanted: TakeUp) -> RunRow:
+        """Make ``host`` the host of an ended run that goes on from ``wanted``; what it did after that is taken back.
+
+        The run directory then says what the store says. Raises StoreError where the run has not ended.
+        """
+        run = self._writer.call(
+            lambda connection: take_up(connection, host, wanted, self.redactor), timeout=120.0
+        )
+        self.rebuild_directory(run.run_id, Path(run.run_dir), keep_transcripts=True)
+        return run
+
     def heartbeat(self, host_id: str) -> None:
         """Say, without waiting, that this process's host is alive."""
         self._writer.put(("heartbeat", host_id), _Beat(host_id, time.time()))
@@ -217,14 +229,17 @@ class Store:
                 RunDirectory(Path(run.run_dir)).write_run(run)
         return [run.run_id for run in runs]
 
-    def rebuild_directory(self, run_id: str, path: Path) -> RunDirectory:
-        """Write the run directory anew from the store. Raises StoreError where the disk refuses."""
+    def rebuild_directory(self, run_id: str, path: Path, *, keep_transcripts: bool = False) -> RunDirectory:
+        """Write the run directory anew from the store; transcripts that are there may be kept as they are.
 
+        Raises StoreError where the disk refuses.
+        """
         self.flush()
         try:
             # Not in the writer's thread: a long run's export would hold up heartbeats.
             with contextlib.closing(connect(self.path, read_only=True)) as connection:
-                return rebuild(connection, hosts.read_run(connection, run_id), path)
+                run = hosts.read_run(connection, run_id)
+                return rebuild(connection, run, path, keep_transcripts=keep_transcripts)
         except OSError as error:
             raise StoreError(f"{path} could not be written: {error.strerror or error}") from error
         except sqlite3.Error as error:

@@ -43,6 +43,7 @@ class Bench:
             order=TaskOrder(3, 0, False),
             settings=CollectSettings(size, groups_per_step, losses, unusable, concurrent),
             control=self.control,
+            hold=self.control.wait_if_paused,
             attempt=self.attempt,
             started=lambda group: self.started.append(group.group_id),
             ended=lambda group: None,

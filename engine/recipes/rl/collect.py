@@ -42,6 +42,7 @@ class Collector:
     and a group that teaches nothing is replaced at once by the next task's.
 
     Args:
+        hold: returns when new work may begin; it waits while the run is paused.
         attempt: runs attempt ``j`` of a group to its end; never raises for one attempt's bad luck.
         started, ended: called when a group begins and when it is judged.
     """
@@ -53,11 +54,13 @@ class Collector:
         order: TaskOrder,
         settings: CollectSettings,
         control: RunControl,
+        hold: Callable[[], Awaitable[None]],
         attempt: Callable[[Group, int], Awaitable[AttemptResult]],
         started: Callable[[Group], None],
         ended: Callable[[Group], None],
     ) -> None:
         self._tasks, self._order, self._settings, self._control = tasks, order, settings, control
+        self._hold = hold
         self._attempt, self._started, self._ended = attempt, started, ended
         self._slots = asyncio.Semaphore(settings.max_concurrent_rollouts)
         self.next_group = 0
@@ -78,7 +81,7 @@ class Collector:
                 wanted = self._settings.groups_per_step - len(result.usable) - len(running)
                 if not result.exhausted and not self._control.stopping:
                     for _ in range(wanted):
-                        await self._control.wait_if_paused()
+                        await self._hold()
                         running.add(asyncio.create_task(self._group(policy_version)))
                 if not running:
                     break

@@ -48,6 +48,11 @@ class Group:
         return [result for result in self.results if result is not None]
 
     @property
+    def rewards(self) -> list[float]:
+        """Of the graded attempts, once the group is judged."""
+        return list(self.verdict.rewards.values()) if self.verdict else []
+
+    @property
     def graded(self) -> list[AttemptResult]:
         return [result for result in self.finished if result.state is AttemptState.DONE]
 

@@ -41,8 +41,8 @@ def rollout_metrics(attempts: Sequence[AttemptResult]) -> dict[str, float]:
 def reward_metrics(trained: Sequence[Group], finished: Sequence[Group]) -> dict[str, float]:
     """``reward/…`` (``reward/task/<id>``: that task's groups) and ``discard/…``. ``finished`` holds every group since the last step, the trained ones included."""
     metrics: dict[str, float] = {}
-    kept = [reward for group in trained for reward in _rewards(group)]
-    every = [reward for group in finished for reward in _rewards(group)]
+    kept = [reward for group in trained for reward in group.rewards]
+    every = [reward for group in finished for reward in group.rewards]
     if kept:
         metrics["reward/mean"] = statistics.fmean(kept)
         metrics["reward/min"], metrics["reward/max"] = min(kept), max(kept)
@@ -55,7 +55,7 @@ def reward_metrics(trained: Sequence[Group], finished: Sequence[Group]) -> dict[
         metrics["reward/mean_with_unusable"] = statistics.fmean(every)
     tasks: dict[str, list[float]] = {}
     for group in finished:
-        tasks.setdefault(group.task.id, []).extend(_rewards(group))
+        tasks.setdefault(group.task.id, []).extend(group.rewards)
     for task_id, rewards in tasks.items():
         if rewards:
             metrics[f"reward/task/{task_id}"] = statistics.fmean(rewards)
@@ -132,7 +132,3 @@ def step_metrics(
         "groups/trained": float(len(trained)),
         "groups/finished": float(len(finished)),
     }
-
-
-def _rewards(group: Group) -> list[float]:
-    return list(group.verdict.rewards.values()) if group.verdict else []

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from engine.recipes.rl.groups import Group
+from engine.store.rows import CheckpointRow
+
 
 def step_line(step: int, of: int, metrics: dict[str, float]) -> str:
     """One step in one line of the log."""
@@ -20,3 +25,33 @@ def step_line(step: int, of: int, metrics: dict[str, float]) -> str:
 
 def _groups(count: float) -> str:
     return "1 group" if count == 1 else f"{count:.0f} groups"
+
+
+def resumed_line(point: CheckpointRow, of: int) -> str:
+    """From where a run goes on."""
+    return f"goes on after step {point.step} of {of}, from the checkpoint {point.name}"
+
+
+def solved_line(count: int, best: float) -> str:
+    """Why a run is done before its steps are."""
+    return (
+        f"every attempt of the last {count} groups earned {best:g}, the best reward seen: these tasks have nothing "
+        "left to teach"
+    )
+
+
+def exhausted_line(count: int, groups: Sequence[Group]) -> str:
+    """Why a run failed whose groups teach nothing."""
+    reasons = {group.verdict.reason for group in groups if group.verdict}
+    if reasons == {"no_variance"}:
+        why = "in each, every attempt scored alike; make the tasks harder or easier, or raise group_size"
+    elif reasons == {"too_many_losses"}:
+        why = f"attempts were lost to failures, the last one: {_last_error(groups) or 'unknown'}"
+    else:
+        why = f"attempts scored alike or were lost, the last failure: {_last_error(groups) or 'none'}"
+    return f"{count} groups in a row taught nothing ([training] max_consecutive_unusable_groups): {why}"
+
+
+def _last_error(groups: Sequence[Group]) -> str | None:
+    errors = [result.error for group in groups for result in group.finished if result.error]
+    return errors[-1] if errors else None
