@@ -23,6 +23,7 @@ from engine.loops.management import LoopsCheckpoint, LoopsManagement, RemoteFile
 MANIFEST = "checkpoint.json"
 PART = ".part"
 TRIES = 5
+PAUSE_SECONDS = 0.4  # before the second try; twice that before the third …
 READ_SECONDS = 60.0
 _SPARE_BYTES = 64 * 1024 * 1024
 
@@ -138,7 +139,7 @@ async def _fetch(
     problem = ""
     for number in range(TRIES):
         if number:
-            await asyncio.sleep(min(0.2 * 2**number, 5.0))
+            await asyncio.sleep(PAUSE_SECONDS * 2 ** (number - 1))
         try:
             await _continue(client, file, urls[file.name], part, work)
         except httpx.HTTPStatusError as error:
