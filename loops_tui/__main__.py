@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loops_tui.cli import main
+from loops_tui.entry import main
 
 if __name__ == "__main__":
     main()

@@ -25,17 +25,21 @@ from textual.screen import Screen
 
 from loops_tui.cleaning import Cleaning
 from loops_tui.feed import Feed
+from loops_tui.glyphs import ascii_driver
 from loops_tui.keys import APP_BINDINGS
 from loops_tui.leaving import Leaving
+from loops_tui.options import Options
 from loops_tui.ports import Hosting, StartRefused
+from loops_tui.preferences import Preferences
 from loops_tui.readonly import CHANGES, REFUSAL, NoHosting, open_to_read
 from loops_tui.screens.base import FedScreen
-from loops_tui.terminal import NoLog, guarded_stdio, is_terminal, say, signal_handlers
 from loops_tui.theme import NIGHT, THEMES, Palette
 from loops_tui.widgets.confirm import Tell
+from loops_tui.widgets.safe_text import safe
 
 if TYPE_CHECKING:
     from engine.store.store import Store
+    from loops_tui.keymap import Keymap
 
 log = logging.getLogger(__name__)
 
@@ -71,26 +75,40 @@ class LoopsApp(App[int]):
         *,
         start: Path | None = None,
         overrides: Sequence[str] = (),
-        readonly: bool = False,
+        options: Options | None = None,
+        preferences: Preferences | None = None,
+        keymap: Keymap | None = None,
     ) -> None:
-        super().__init__()
-        self.readonly = readonly
+        """``options`` and ``keymap`` None: as they come; ``preferences`` None: nothing is remembered."""
+        self.options = options or Options()
+        colourless = "NO_COLOR" in os.environ  # Textual takes it out of there
+        super().__init__(
+            ansi_color=True if colourless else None,
+            driver_class=ascii_driver(self.get_driver_class()) if self.options.ascii else None,
+        )
+        self.preferences = preferences or Preferences()
         self.project_dir = project_dir
         self.run_in_hand: str | None = None  # the run looked at last
         self.leaving = Leaving(self)
         self._cleaning = Cleaning(self)
         self.crash: str | None = None
-        self._make_hosting = NoHosting if readonly else make_hosting
+        self._make_hosting = NoHosting if self.options.readonly else make_hosting
         self._hosting: Hosting | None = None
         self._start = start
         self._overrides = tuple(overrides)
-        self.feed = Feed((lambda: open_to_read(project_dir)) if readonly else open_store, self.fed_screen)
+        self.feed = Feed(
+            (lambda: open_to_read(project_dir)) if self.options.readonly else open_store, self.fed_screen
+        )
         self._tasks: set[asyncio.Task[None]] = set()
         for theme in THEMES:
             self.register_theme(theme)
-        wanted = os.environ.get(THEME_VARIABLE, NIGHT.name)
-        self.theme = wanted if wanted in self.available_themes else NIGHT.name
+        usual = "ansi-dark" if colourless else NIGHT.name
+        wanted = os.environ.get(THEME_VARIABLE) or self.preferences.get("theme", usual)
+        self.theme = wanted if wanted in self.available_themes else usual
         self.palette = self._mixed()
+        self.keymap = keymap
+        if keymap is not None:
+            self.set_keymap(keymap.for_textual)
 
     # -- life --------------------------------------------------------------------------------------------------
 
@@ -103,6 +121,8 @@ class LoopsApp(App[int]):
         self.theme_changed_signal.subscribe(self, lambda _: self._repaint())
         self.set_interval(TERMINAL_WATCH_SECONDS, self._watch_terminal)
         self.spawn(self.feed.run())
+        for problem in self.keymap.problems if self.keymap is not None else ():
+            self.notify(safe(problem, 400), title="Keymap", severity="warning", timeout=12.0, markup=False)
         if self._start is not None:
             # After the first paint: from here on the engine may import what it likes, in its own thread.
             self.call_after_refresh(self.start_run, self._start, self._overrides)
@@ -150,10 +170,12 @@ class LoopsApp(App[int]):
 
     def _mixed(self) -> Palette:
         theme = self.current_theme
-        return Palette(theme, {**theme.to_color_system().generate(), **theme.variables})
+        variables = {**theme.to_color_system().generate(), **theme.variables}
+        return Palette(theme, variables, plain=self.no_color)
 
     def _repaint(self) -> None:
         self.palette = self._mixed()
+        self.preferences.set("theme", self.theme)
         for screen in self.screen_stack:
             for widget in screen.walk_children():
                 widget.refresh()
@@ -292,7 +314,7 @@ class LoopsApp(App[int]):
 
     def may(self, action: str) -> bool:
         """Whether an action (its name, as in ``action_<name>``) is allowed at all: the one gate of ``--readonly``."""
-        return not (self.readonly and action in CHANGES)
+        return not (self.options.readonly and action in CHANGES)
 
     def _check_action_state(self, action: str, default_namespace: DOMNode) -> bool | None:
         # Every line of keys, help and palette asks here, whichever widget the action belongs to.
@@ -344,49 +366,3 @@ class LoopsApp(App[int]):
 def _name_of(action: str | ActionParseResult) -> str:
     """``stop`` for ``screen.stop`` and for ``stop('now')``."""
     return (parse(action) if isinstance(action, str) else action)[1]
-
-
-async def _session(app: LoopsApp) -> int:
-    loop = asyncio.get_running_loop()
-    with signal_handlers(loop, app.leave_for_signal):
-        status = await app.run_async()
-        status = app.return_code or 0 if status is None else status
-        # The screen is gone and the terminal restored; what still runs here ends now, told in plain lines.
-        return await app.leaving.finish(status)
-
-
-def open_app(
-    project_dir: Path, *, start: Path | None = None, overrides: Sequence[str] = (), readonly: bool = False
-) -> int:
-    """Open the app on a project directory and return the exit status. ``start`` is a config to run at once."""
-    from loops_tui.link import make_hosting, open_store
-
-    return run_app(
-        LoopsApp(
-            project_dir,
-            lambda: open_store(project_dir),
-            lambda: make_hosting(project_dir),
-            start=start,
-            overrides=overrides,
-            readonly=readonly,
-        )
-    )
-
-
-def run_app(app: LoopsApp) -> int:
-    """Run an app on the terminal of this process, and give the terminal back whatever happens."""
-    if not is_terminal():
-        say("loops-tui: this is no terminal; use `loops-tui runs`, `watch` and `run` here")
-        return 2
-    log_path = app.project_dir / ".loops" / "app.log"
-    try:
-        with guarded_stdio(log_path):
-            status = asyncio.run(_session(app))
-    except NoLog as error:
-        say(f"loops-tui: {error}")
-        return 2
-    if app.crash is not None:
-        say(f"loops-tui: the app ended by an error of its own: {app.crash}")
-        say(f"loops-tui: details are in {log_path}")
-        return 1
-    return status

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,8 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from loops_tui.commands.output import Output, UsageError, carry_out
+from loops_tui.commands.looking import first_word, refuse, refused_to_look_on
+from loops_tui.commands.output import BAD_INPUT, Output, carry_out
 
 app = typer.Typer(
     name="loops-tui",
@@ -49,10 +51,31 @@ def _end(
     raise typer.Exit(carry_out(out, work, failure=failure))
 
 
+Readonly = Annotated[
+    bool, typer.Option("--readonly", help="The application only looks on: nothing is changed from it.")
+]
+Ascii = Annotated[
+    bool, typer.Option("--ascii", help="Draw with ASCII alone (by itself where the locale is not UTF-8).")
+]
+NoMouse = Annotated[bool, typer.Option("--no-mouse", help="Leave the mouse to the terminal.")]
+Hangup = Annotated[
+    str | None,
+    typer.Option(
+        "--on-hangup",
+        metavar="hand-over|drain",
+        help="A run in the application, when the terminal closes: goes on in a process of its own, or ends.",
+    ),
+]
+
+
 @app.callback(invoke_without_command=True)
-def _root(
+def _root(  # noqa: PLR0917  # typer passes them by name
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    readonly: Readonly = False,
+    ascii: Ascii = False,
+    no_mouse: NoMouse = False,
+    on_hangup: Hangup = None,
 ) -> None:
     if version:
         from importlib.metadata import version as installed
@@ -60,24 +83,41 @@ def _root(
         typer.echo(f"loops-tui {installed('loops-tui')}")
         raise typer.Exit
     if context.invoked_subcommand is None:
-        _open(Path.cwd())
+        _open(Path.cwd(), readonly, ascii, no_mouse, on_hangup)
+    elif readonly or ascii or no_mouse or on_hangup is not None:
+        given = "--readonly, --ascii, --no-mouse and --on-hangup"
+        _end(Output(), lambda: refuse(f"{given} are for the application: `loops-tui --readonly [DIR]`"))
 
 
 @app.command("open", hidden=True)
-def _open_command(directory: Annotated[Path, typer.Argument()] = Path()) -> None:
+def _open_command(
+    directory: Annotated[Path, typer.Argument()] = Path(),
+    readonly: Readonly = False,
+    ascii: Ascii = False,
+    no_mouse: NoMouse = False,
+    on_hangup: Hangup = None,
+) -> None:
     """Open the application on a project directory."""
-    _open(directory.expanduser().resolve())
+    _open(directory, readonly, ascii, no_mouse, on_hangup)
 
 
-def _open(directory: Path) -> NoReturn:
+def _open(directory: Path, readonly: bool, ascii: bool, no_mouse: bool, on_hangup: str | None) -> NoReturn:
+    from loops_tui.commands.opening import chosen_options, open_directory
+
     def work() -> int:
-        if not directory.is_dir():
-            raise UsageError(f"{directory} is no directory")
-        from loops_tui.app import open_app
-
-        return open_app(directory, start=None, overrides=())
+        options = chosen_options(readonly=readonly, ascii=ascii, mouse=not no_mouse, on_hangup=on_hangup)
+        return open_directory(directory, options)
 
     _end(Output(), work)
+
+
+@app.command()
+def keys(as_json: Json = False) -> None:
+    """List the application's keys, and say where a keymap of your own goes."""
+    from loops_tui.commands.keys import keys as list_keys
+
+    out = Output(as_json)
+    _end(out, lambda: list_keys(out))
 
 
 @app.command()
@@ -245,13 +285,13 @@ def main() -> None:
     names = {
         command.name or command.callback.__name__ for command in app.registered_commands if command.callback
     }
-    if (
-        arguments
-        and not arguments[0].startswith("-")
-        and arguments[0] not in names
-        and _means_directory(arguments[0])
-    ):
-        arguments = ["open", *arguments]
+    place = first_word(arguments)
+    if place is not None:
+        if arguments[place] not in names and _means_directory(arguments[place]):
+            arguments = ["open", *arguments]
+        elif (refusal := refused_to_look_on(arguments[place], os.environ)) is not None:
+            Output().error(refusal)
+            sys.exit(BAD_INPUT)
     app(arguments, prog_name="loops-tui")
 
 

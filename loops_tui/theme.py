@@ -94,13 +94,14 @@ THEMES = (NIGHT, DAY)
 class Palette:
     """Tones as Rich styles, for one theme."""
 
-    def __init__(self, theme: Theme, variables: dict[str, str]) -> None:
+    def __init__(self, theme: Theme, variables: dict[str, str], *, plain: bool = False) -> None:
+        """``plain``: no colours reach the terminal (NO_COLOR); what matters must show by weight and by marks."""
         self._variables = variables
-        self._ansi = theme.ansi
-        self._styles = self._ansi_styles() if theme.ansi else self._blended_styles()
+        self._ansi = theme.ansi or plain
+        self._styles = self._ansi_styles() if self._ansi else self._blended_styles()
         cursor = self._cursor("block-cursor")
         self.cursor = cursor
-        self.cursor_blurred = Style(bold=True) if theme.ansi else self._cursor("block-cursor-blurred")
+        self.cursor_blurred = Style(bold=True) if self._ansi else self._cursor("block-cursor-blurred")
 
     def __getitem__(self, tone: Tone) -> Style:
         return self._styles[tone]

@@ -114,9 +114,10 @@ def demo(directory: Path | None, out: Output, *, headless: bool) -> int:
     if headless:
         status = run(str(config), (), out, project_dir=project_dir)
     else:
-        from loops_tui.app import open_app
+        from loops_tui.commands.opening import chosen_options
+        from loops_tui.session import open_app
 
-        status = open_app(project_dir, start=config, overrides=())
+        status = open_app(project_dir, start=config, overrides=(), options=chosen_options())
     out.note(f"Config: {config}")
     out.note(f"Runs, transcripts, metrics: {project_dir / 'runs'}")
     out.note(f"Open it again with `loops-tui {project_dir}`")

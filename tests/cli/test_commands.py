@@ -245,11 +245,11 @@ def test_a_full_or_newer_store_is_status_1(call: Call, store: Store, project_dir
 def test_opening_directories(call: Call, project_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[Path] = []
 
-    def open_app(directory: Path, *, start: Path | None, overrides: Any) -> int:
+    def open_app(directory: Path, **_: Any) -> int:
         opened.append(directory)
         return 0
 
-    monkeypatch.setattr("loops_tui.app.open_app", open_app)
+    monkeypatch.setattr("loops_tui.session.open_app", open_app)
     (project_dir / "sub").mkdir()
     assert call().status == 0
     assert call("sub").status == 0
@@ -264,11 +264,11 @@ def test_the_demo_leaves_the_working_directory_clean(
 ) -> None:
     started: list[Path | None] = []
 
-    def open_app(directory: Path, *, start: Path | None, overrides: Any) -> int:
+    def open_app(directory: Path, *, start: Path | None, **_: Any) -> int:
         started.append(start)
         return 0
 
-    monkeypatch.setattr("loops_tui.app.open_app", open_app)
+    monkeypatch.setattr("loops_tui.session.open_app", open_app)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
     said = call("demo")
     assert (said.status, started) == (2, [])

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from loops_tui.app import LoopsApp, run_app
+from loops_tui.app import LoopsApp
 from loops_tui.link import open_store
 from loops_tui.ports import CleanupFailed
+from loops_tui.session import run_app
 
 if TYPE_CHECKING:
     from engine.hosting.cleanup import CleanupReport

@@ -1,0 +1,65 @@
+"""An app on the terminal of this process, from its opening until the terminal is given back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+from loops_tui.app import LoopsApp
+from loops_tui.options import Options
+from loops_tui.terminal import NoLog, guarded_stdio, is_terminal, say, signal_handlers
+
+
+def open_app(
+    project_dir: Path,
+    *,
+    start: Path | None = None,
+    overrides: Sequence[str] = (),
+    options: Options | None = None,
+) -> int:
+    """Open the app on a project directory and return the exit status. ``start`` is a config to run at once."""
+    from loops_tui.keymap import keymap_path, load_keymap
+    from loops_tui.link import make_hosting, open_store
+    from loops_tui.preferences import Preferences, preferences_path
+
+    return run_app(
+        LoopsApp(
+            project_dir,
+            lambda: open_store(project_dir),
+            lambda: make_hosting(project_dir),
+            start=start,
+            overrides=overrides,
+            options=options,
+            preferences=Preferences(preferences_path()),
+            keymap=load_keymap(keymap_path()),
+        )
+    )
+
+
+def run_app(app: LoopsApp) -> int:
+    """Run an app on the terminal of this process, and give the terminal back whatever happens."""
+    if not is_terminal():
+        say("loops-tui: this is no terminal; use `loops-tui runs`, `watch` and `run` here")
+        return 2
+    log_path = app.project_dir / ".loops" / "app.log"
+    try:
+        with guarded_stdio(log_path):
+            status = asyncio.run(_session(app))
+    except NoLog as error:
+        say(f"loops-tui: {error}")
+        return 2
+    if app.crash is not None:
+        say(f"loops-tui: the app ended by an error of its own: {app.crash}")
+        say(f"loops-tui: details are in {log_path}")
+        return 1
+    return status
+
+
+async def _session(app: LoopsApp) -> int:
+    loop = asyncio.get_running_loop()
+    with signal_handlers(loop, app.leave_for_signal):
+        status = await app.run_async(mouse=app.options.mouse)
+        status = app.return_code or 0 if status is None else status
+        # The screen is gone and the terminal restored; what still runs here ends now, told in plain lines.
+        return await app.leaving.finish(status)
