@@ -310,7 +310,7 @@ class LoopsApp(App[int]):
         from loops_tui.screens.help import HelpScreen
 
         if not isinstance(self.screen, HelpScreen):
-            self.push_screen(HelpScreen(self.screen))
+            self.push_screen(HelpScreen(self.screen, None if self.keymap is None else self.keymap.changes))
 
     def may(self, action: str) -> bool:
         """Whether an action (its name, as in ``action_<name>``) is allowed at all: the one gate of ``--readonly``."""

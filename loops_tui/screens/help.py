@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from rich.cells import cell_len
@@ -16,43 +17,44 @@ from loops_tui.widgets.safe_text import safe
 from loops_tui.widgets.spans import Line, SpanView, plain
 
 SECTIONS = {
-    "runs": "Runs",
-    "run": "Run",
-    "transcript": "Transcript",
-    "sandboxes": "Sandboxes",
     "table": "In a table",
+    "list": "In a list",
     "view": "In a text",
     "pane": "Panes",
     "filter": "While typing a filter",
     "app": "Everywhere",
 }
+"""Parts that screens share; a screen's own come before them, under its own name."""
 
 
-def help_lines(screen: Screen[object]) -> list[Line]:
-    """The keys by section, the screen's own first. Keys that do nothing right now are marked so."""
-    sections: dict[str, dict[str, tuple[list[str], str, bool]]] = {}
+def help_lines(screen: Screen[object], keymap: Mapping[str, Sequence[str]] | None = None) -> list[Line]:
+    """The keys by section, the screen's own first. Keys that do nothing right now, and those that the user's keymap
+    has moved, are marked so."""
+    moved = keymap or {}
+    sections: dict[str, dict[str, tuple[list[str], str, bool, str]]] = {}
     for active in screen.active_bindings.values():
         binding = active.binding
-        section = (binding.id or "").split(".")[0]
-        if section not in SECTIONS:
+        if not binding.id:
             continue
-        keys, _, _ = sections.setdefault(section, {}).setdefault(
-            binding.action, ([], binding.tooltip or binding.description, active.enabled)
+        keys, *_ = sections.setdefault(binding.id.split(".")[0], {}).setdefault(
+            binding.action, ([], binding.tooltip or binding.description, active.enabled, binding.id)
         )
         # Not key_display: the line of keys names a pair with it ("[ ]"), here each key stands for itself.
         name = key_name(binding.key)
         if name not in keys:
             keys.append(name)
     lines: list[Line] = []
-    for section in [name for name in SECTIONS if name in sections]:
+    own = [name for name in sections if name not in SECTIONS]
+    for section in [*own, *(name for name in SECTIONS if name in sections)]:
         if lines:
             lines.append(())
-        lines.append(plain(SECTIONS[section], Tone.TITLE))
-        for keys, text, enabled in sections[section].values():
+        lines.append(plain(SECTIONS.get(section, section.capitalize()), Tone.TITLE))
+        for keys, text, enabled, binding_id in sections[section].values():
             shown = " ".join(keys)
             gap = " " * max(1, 16 - cell_len(shown))
             tone = Tone.PLAIN if enabled else Tone.DIM
             note = "" if enabled else "  (not now)"
+            note += "  (your keymap)" if binding_id in moved else ""
             lines.append(((f"  {shown}{gap}", Tone.ACCENT), (safe(text, 200) + note, tone)))
     return lines
 
@@ -73,9 +75,9 @@ class HelpScreen(ModalScreen[None]):
         Binding("escape,question_mark,q", "close", "Close", id="help.close", tooltip="Back to the screen"),
     ]
 
-    def __init__(self, about: Screen[object]) -> None:
+    def __init__(self, about: Screen[object], keymap: Mapping[str, Sequence[str]] | None = None) -> None:
         super().__init__()
-        self._lines = help_lines(about)
+        self._lines = help_lines(about, keymap)
 
     def compose(self) -> ComposeResult:
         with Vertical() as sheet:
