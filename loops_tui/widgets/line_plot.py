@@ -45,28 +45,55 @@ def plot_lines(
 ) -> list[Line]:
     """The plot as ``height`` lines of ``width`` cells. ``points`` are (x, y), x rising; ``x_max`` leaves room for
     what is still to come."""
-    points = [(x, y) for x, y in points if math.isfinite(y)]
-    if not points or width < 12 or height < 3:
+    return overlay_lines([(points, tone)], width, height, x_max=x_max)
+
+
+def overlay_lines(
+    series: Sequence[tuple[Sequence[tuple[float, float]], Tone]],
+    width: int,
+    height: int,
+    *,
+    x_max: float | None = None,
+) -> list[Line]:
+    """Several series on one pair of axes, each in its tone; where two share a cell, it has the later one's."""
+    finite = [([(x, y) for x, y in points if math.isfinite(y)], tone) for points, tone in series]
+    drawn = [(points, tone) for points, tone in finite if points]
+    if not drawn or width < 12 or height < 3:
         return []
-    low, high = nice_bounds([y for _, y in points])
+    low, high = nice_bounds([y for points, _ in drawn for _, y in points])
     rows = height - 1
     ticks = _ticks(low, high, rows)
     gutter = max(len(label) for label in ticks.values()) + 1
     columns = width - gutter - 1
-    x_low = points[0][0]
-    x_high = max(points[-1][0], x_max or 0, x_low + 1)
-    dots = _draw(points, columns, rows, (x_low, x_high), (low, high))
+    x_low = min(points[0][0] for points, _ in drawn)
+    x_high = max(*(points[-1][0] for points, _ in drawn), x_max or 0, x_low + 1)
+    layers = [(_draw(points, columns, rows, (x_low, x_high), (low, high)), tone) for points, tone in drawn]
     lines: list[Line] = []
     for row in range(rows):
         label = ticks.get(row, "")
         edge = "┤" if label else "│"
-        text = "".join(chr(0x2800 + cell) if cell else " " for cell in dots[row]).rstrip()
-        spans: list[Span] = [(label.rjust(gutter - 1) + " ", Tone.DIM), (edge, Tone.FAINT)]
-        if text:
-            spans.append((text, tone))
-        lines.append(tuple(spans))
+        axis: Line = ((label.rjust(gutter - 1) + " ", Tone.DIM), (edge, Tone.FAINT))
+        lines.append((*axis, *_cells_of([(dots[row], tone) for dots, tone in layers])))
     lines.append(_x_axis(gutter, columns, x_low, x_high))
     return lines
+
+
+def _cells_of(layers: Sequence[tuple[Sequence[int], Tone]]) -> list[Span]:
+    """One row of cells in as few spans as possible, without the blanks at its end."""
+    spans: list[Span] = []
+    for place in range(len(layers[0][0])):
+        dots, tone = 0, layers[0][1]
+        for cells, own in layers:
+            if cells[place]:
+                dots, tone = dots | cells[place], own
+        char = chr(0x2800 + dots) if dots else " "
+        if spans and (spans[-1][1] is tone or not dots):
+            spans[-1] = (spans[-1][0] + char, spans[-1][1])
+        else:
+            spans.append((char, tone))
+    if spans:
+        spans[-1] = (spans[-1][0].rstrip(), spans[-1][1])
+    return [span for span in spans if span[0]]
 
 
 def _ticks(low: float, high: float, rows: int) -> dict[int, str]:
