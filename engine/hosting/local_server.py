@@ -83,6 +83,11 @@ class LocalServer:
             except OSError as error:
                 raise HostingError(f"the local Loops server cannot use {self.directory}: {error}") from error
 
+    def running(self) -> ServerAddress | None:
+        """The project's server if one is up, whoever started it. Starts nothing and holds nothing."""
+        address = self._read_address()
+        return address if address is not None and address.alive else None
+
     def close(self) -> None:
         """Let go of the server; it ends if nobody else uses it. Waits for a child of this process, bounded."""
         with self._lock:

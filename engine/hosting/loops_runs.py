@@ -1,0 +1,334 @@
+"""Loops runs from outside: which still bill, what the account holds, and ending them.
+
+Everything here runs on the engine's loop or a command's, never on a screen's; ``still_billing`` only reads the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from engine.config.problems import ConfigError
+from engine.hosting.errors import HostingError
+from engine.hosting.local_server import LocalServer
+from engine.hosting.loops_access import (
+    LOCAL,
+    environment,
+    has_local_runs,
+    local_loops,
+    loops_of,
+    remote_loops,
+)
+from engine.loops.ending import deactivate as end_loops_run
+from engine.loops.errors import LoopsError
+from engine.loops.management import INACTIVE, LoopsManagement, LoopsRunInfo, UnknownToLoops
+from engine.recipes.contract import LoopsEndpoint
+from engine.store.errors import StoreError, UnknownRun
+from engine.store.queries import StoreReader
+from engine.store.rows import RunRow
+from engine.store.store import Store
+
+END_SECONDS = 120.0
+"""How long a live run's host may take to end it: it saves its last step and releases its sandboxes."""
+WATCH_SECONDS = 300.0
+"""How long a Loops run may take to become INACTIVE."""
+_LOOK_SECONDS = 0.2
+_ALL_RUNS = 1_000_000
+
+
+# -- what bills ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Billing:
+    """A run whose Loops run is up as far as anybody knows, so that it bills (``since`` in Unix seconds)."""
+
+    run_id: str
+    name: str
+    loops_run_id: str
+    scope: str  # "dedicated" bills by time, "serverless" by token; "auto": Loops chose
+    since: float | None
+    live: bool  # whether a process of ours still works on it
+
+
+def still_billing(reader: StoreReader, now: float | None = None) -> list[Billing]:
+    """The runs that still bill, oldest first; those on this machine never do. Reads the store alone."""
+    hosts = reader.live_hosts(time.time() if now is None else now)
+    found = [
+        Billing(
+            run.run_id,
+            run.name,
+            run.loops_run_id,
+            run.scope,
+            run.loops_since,
+            live=not run.state.final and run.host_id in hosts,
+        )
+        for run in reader.runs(_ALL_RUNS)
+        if run.scope != LOCAL and run.loops_run_id is not None and run.loops_state != INACTIVE
+    ]
+    return sorted(found, key=lambda billing: billing.since or 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalServerUse:
+    """The project's own Loops server while it is up: it costs no money, but memory."""
+
+    pid: int
+    model: str
+    memory_bytes: int | None
+
+
+def local_server_use(project_dir: Path) -> LocalServerUse | None:
+    """The project's own server; None where none is up. Starts nothing."""
+    address = LocalServer(project_dir).running()
+    return None if address is None else LocalServerUse(address.pid, address.model, _memory(address.pid))
+
+
+def _memory(pid: int) -> int | None:
+    """Resident memory of a process in bytes; None where it is gone or nobody says."""
+    if sys.platform == "linux":
+        try:
+            status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return None
+        line = next((line for line in status.splitlines() if line.startswith("VmRSS:")), None)
+        return None if line is None else int(line.split()[1]) * 1024
+    done = subprocess.run(
+        ["ps", "-o", "rss=", "-p", str(pid)], capture_output=True, text=True, timeout=5, check=False
+    )
+    return int(done.stdout) * 1024 if done.stdout.strip().isdecimal() else None
+
+
+# -- the account's runs --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AccountRun:
+    """A Loops run as its service says it is, and which run of this project it belongs to (None: none)."""
+
+    loops: LoopsRunInfo
+    where: str  # "Baseten", an address, or "local"
+    run_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """All Loops runs that this project can reach. ``problems``: a sentence for each service that did not answer."""
+
+    runs: list[AccountRun]
+    problems: list[str]
+
+
+async def account_runs(project_dir: Path) -> Account:
+    """Every Loops run of the account that the key belongs to, and of the project's own server, newest first.
+
+    What they say about this project's runs is stored. Raises HostingError where there is no service to ask.
+    """
+    runs: list[AccountRun] = []
+    problems: list[str] = []
+    async with AsyncExitStack() as stack:
+        for endpoint in await _services(project_dir, stack):
+            try:
+                async with LoopsManagement(endpoint.url, endpoint.api_key) as loops:
+                    where = LOCAL if endpoint.scope == LOCAL else loops.place
+                    runs += [AccountRun(run, where, None) for run in await loops.runs()]
+            except LoopsError as error:
+                problems.append(str(error))
+    if Store.exists(project_dir):
+        runs = await asyncio.to_thread(_recognise, project_dir, runs)
+    return Account(sorted(runs, key=lambda run: run.loops.created_at, reverse=True), problems)
+
+
+async def _services(project_dir: Path, stack: AsyncExitStack) -> list[LoopsEndpoint]:
+    """Where this project's Loops runs can be: Baseten where there is a key, its own server where it had runs."""
+    endpoints: list[LoopsEndpoint] = []
+    environ = environment(project_dir)
+    if environ.get("BASETEN_API_KEY", "").strip():
+        endpoints.append(remote_loops(environ, "auto"))
+    if has_local_runs(project_dir):
+        endpoints.append(await stack.enter_async_context(local_loops(project_dir)))
+    if not endpoints:
+        raise HostingError(
+            "there is no Loops service to ask: BASETEN_API_KEY is not set, and no local run was made here"
+        )
+    return endpoints
+
+
+def _recognise(project_dir: Path, runs: list[AccountRun]) -> list[AccountRun]:
+    """Which of them are this project's; what they say of its runs is stored."""
+    with Store.open(project_dir) as store:
+        rows = store.reader().runs(_ALL_RUNS)
+        by_loops_id = {row.loops_run_id: row for row in rows if row.loops_run_id}
+        known: list[AccountRun] = []
+        for run in runs:
+            row = by_loops_id.get(run.loops.id) or next(
+                (row for row in rows if _is_named_after(run.loops, row)), None
+            )
+            known.append(replace(run, run_id=row.run_id if row else None))
+            if row is not None and row.loops_run_id == run.loops.id:
+                note_loops_state(store, row, run.loops)
+    return known
+
+
+def _is_named_after(loops: LoopsRunInfo, row: RunRow) -> bool:
+    """Whether a Loops run was made for a run of ours: each is called ``<name>-<run id>``."""
+    return loops.name == f"{row.name}-{row.run_id}"
+
+
+def note_loops_state(store: Store, row: RunRow, loops: LoopsRunInfo) -> None:
+    """Store what Loops says about a run's Loops run. Raises StoreError."""
+    until = None if loops.active else row.loops_until or time.time()
+    recorder = store.recorder(row.run_id, files=False)
+    recorder.run(loops_state=loops.state, loops_since=row.loops_since or loops.created_at, loops_until=until)
+    recorder.flush_blocking()
+
+
+# -- ending --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Deactivated:
+    """How it went with one Loops run. ``error``: one sentence, where it may still bill."""
+
+    loops_run_id: str
+    run_id: str | None  # of this project; None for a run that it does not know
+    was_active: bool = False
+    since: float | None = None
+    until: float | None = None
+    error: str | None = None
+
+    @property
+    def inactive(self) -> bool:
+        return self.error is None
+
+
+async def deactivate(
+    project_dir: Path, ref: str, told: Callable[[str], None] = lambda _: None
+) -> list[Deactivated]:
+    """End every Loops run of a run, and watch until each is INACTIVE. Safe to repeat; checkpoints stay.
+
+    ``ref`` is a run of this project (id, directory, unique beginning) or any Loops run id of the account. A live run
+    is asked to end first: it saves its last step, its attempts end and its sandboxes are released. ``told`` hears
+    how it goes, from this loop.
+
+    Raises:
+        UnknownRun: neither this project nor Loops knows it.
+        HostingError, ConfigError, StoreError: Loops cannot be reached from here.
+    """
+    if not Store.exists(project_dir):
+        return [
+            await _deactivate_unknown(project_dir, ref, told, f"there is no run {ref!r} in {project_dir}")
+        ]
+    store = await asyncio.to_thread(Store.open, project_dir)
+    try:
+        await asyncio.to_thread(store.reconcile)
+        try:
+            row = store.reader().run(ref)
+        except UnknownRun as unknown:
+            return [await _deactivate_unknown(project_dir, ref, told, str(unknown))]
+        await _end_live(store, row, told)
+        row = store.reader().get_run(row.run_id) or row
+        return await _deactivate_known(store, project_dir, row, told)
+    finally:
+        await asyncio.to_thread(store.close)
+
+
+async def _deactivate_known(
+    store: Store, project_dir: Path, row: RunRow, told: Callable[[str], None]
+) -> list[Deactivated]:
+    async with loops_of(project_dir, row) as endpoint:
+        ids = await _loops_runs_of(store, row, endpoint)
+        if not ids:
+            raise HostingError(f"run {row.run_id} never had a Loops run; there is nothing to deactivate")
+        ended = [await _end_one(endpoint, loops_run_id, row.run_id, told) for loops_run_id in ids]
+    last = next((one for one in ended if one.loops_run_id == row.loops_run_id), None)
+    if last is not None and last.inactive:
+        info = LoopsRunInfo(last.loops_run_id, "", "", INACTIVE, last.since or 0.0)
+        await asyncio.to_thread(note_loops_state, store, row, info)
+    return ended
+
+
+async def _loops_runs_of(store: Store, row: RunRow, endpoint: LoopsEndpoint) -> list[str]:
+    """Every Loops run that may be up for this run: its sittings', and what a killed process left unnamed."""
+    named = [point.loops_run_id for point in store.reader().checkpoints(row.run_id)]
+    found = [row.loops_run_id, *row.info.get("loops_runs", [])]
+    try:
+        async with LoopsManagement(endpoint.url, endpoint.api_key) as loops:
+            listed = await loops.runs()
+    except LoopsError:  # it will be met again, and told, by the ending itself
+        listed = []
+    active = {run.id for run in listed if run.active}
+    found += [loops_run_id for loops_run_id in named if loops_run_id in active]
+    found += [run.id for run in listed if run.active and _is_named_after(run, row)]
+    return list(dict.fromkeys(str(loops_run_id) for loops_run_id in found if loops_run_id))
+
+
+async def _deactivate_unknown(
+    project_dir: Path, ref: str, told: Callable[[str], None], unknown: str
+) -> Deactivated:
+    """A run of the account that this project does not know."""
+    async with AsyncExitStack() as stack:
+        try:
+            endpoints = await _services(project_dir, stack)
+        except (HostingError, ConfigError):
+            raise UnknownRun(unknown) from None
+        problems: list[str] = []
+        for endpoint in endpoints:
+            try:
+                async with LoopsManagement(endpoint.url, endpoint.api_key) as loops:
+                    await loops.run(ref)
+            except UnknownToLoops:
+                continue
+            except LoopsError as error:
+                problems.append(str(error))
+                continue
+            return await _end_one(endpoint, ref, None, told)
+    if problems:
+        raise HostingError("; ".join(problems))
+    raise UnknownRun(f"{unknown}; Loops knows no run of that id either")
+
+
+async def _end_one(
+    endpoint: LoopsEndpoint, loops_run_id: str, run_id: str | None, told: Callable[[str], None]
+) -> Deactivated:
+    try:
+        async with LoopsManagement(endpoint.url, endpoint.api_key) as loops:
+            before = await loops.run(loops_run_id)
+        told(f"Deactivating {loops_run_id} …" if before.active else f"{loops_run_id} was INACTIVE already")
+        await end_loops_run(endpoint.url, endpoint.api_key, loops_run_id, told=told, timeout=WATCH_SECONDS)
+    except LoopsError as error:
+        return Deactivated(loops_run_id, run_id, error=str(error))
+    return Deactivated(loops_run_id, run_id, before.active, before.created_at, time.time())
+
+
+async def _end_live(store: Store, row: RunRow, told: Callable[[str], None]) -> None:
+    """Let a live host end its run before its Loops run is taken away: it saves and releases what it holds."""
+    reader = store.reader()
+
+    def live() -> RunRow | None:
+        run = reader.get_run(row.run_id)
+        return None if run is None or run.state.final else run
+
+    if live() is None:
+        return
+    told(f"Run {row.run_id} is {row.state}: asking it to end, with what it has finished saved")
+    try:
+        await asyncio.to_thread(store.request, row.run_id, "abort", {"why": "deactivate"})
+    except StoreError as error:
+        if live() is not None:
+            told(f"it cannot be asked: {error}")
+        return
+    deadline = time.monotonic() + END_SECONDS
+    while await asyncio.to_thread(live) is not None:
+        if time.monotonic() > deadline:
+            told(f"it has not ended within {END_SECONDS:.0f} s; its calls will fail from now on")
+            return
+        await asyncio.sleep(_LOOK_SECONDS)
+        await asyncio.to_thread(store.reconcile)
+    told(f"Run {row.run_id} has ended")
