@@ -223,8 +223,11 @@ class Processes:
         if process.status != "running":
             raise Refusal(sandbox_error(404, f"process {identifier} is not running"))
         process.ended_by = how
+        if process.pid == "0" and process.task is not None:  # it never came to run
+            process.task.cancel()
+            return
         number = "KILL" if how == "killed" else "TERM"
-        await self._sandbox().exec(f"kill -{number} -- -{process.pid}", timeout=20)
+        await self._sandbox().exec(f"kill -{number} -{process.pid}", timeout=20)
 
     def _overdue(self, process: Running) -> None:
         if process.status == "running" and self._box.sandbox is not None:
