@@ -11,6 +11,8 @@ from pathlib import Path
 from engine.config.environment import read_env_files
 from engine.hosting.errors import HostingError
 from engine.hosting.local_server import LocalServer
+from engine.loops.errors import LoopsError
+from engine.loops.management import LoopsManagement
 from engine.recipes.contract import LoopsEndpoint
 from engine.store.rows import RunRow
 
@@ -58,6 +60,19 @@ async def loops_of(project_dir: Path, run: RunRow) -> AsyncIterator[LoopsEndpoin
             yield endpoint
         return
     yield remote_loops(environment(project_dir, Path(run.config_path)), run.scope, run.loops_url)
+
+
+@asynccontextmanager
+async def asking_loops(project_dir: Path, run: RunRow) -> AsyncIterator[LoopsManagement]:
+    """A run's service, to ask things of; what Loops raises becomes HostingError. Raises ConfigError as well."""
+    try:
+        async with (
+            loops_of(project_dir, run) as endpoint,
+            LoopsManagement(endpoint.url, endpoint.api_key) as loops,
+        ):
+            yield loops
+    except LoopsError as error:
+        raise HostingError(str(error)) from error
 
 
 def has_local_runs(project_dir: Path) -> bool:

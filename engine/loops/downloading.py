@@ -74,7 +74,6 @@ async def download(
     checkpoint: LoopsCheckpoint,
     directory: Path,
     *,
-    api_key: str | None = None,
     about: dict[str, Any] | None = None,
     progress: Callable[[DownloadProgress], None] = lambda _: None,
 ) -> Downloaded:
@@ -89,7 +88,7 @@ async def download(
     source = await loops.source(checkpoint.id)
     try:
         if source.kind == "volume":
-            return await _pull(loops, source, checkpoint, directory, api_key=api_key, about=about or {})
+            return await _pull(loops, source, checkpoint, directory, about or {})
         return await _fetch_all(loops, checkpoint, directory, about or {}, progress)
     except OSError as error:
         raise LoopsError(f"{directory} cannot be written: {error.strerror or error}") from error
@@ -290,20 +289,18 @@ async def _pull(
     source: Source,
     checkpoint: LoopsCheckpoint,
     directory: Path,
-    *,
-    api_key: str | None,
     about: dict[str, Any],
 ) -> Downloaded:
     """A checkpoint that lies in a volume comes through Baseten's volume client, whole, without progress."""
     from baseten.bdn.volumes import VolumeClient, VolumeRef
 
-    if not api_key or source.ref is None or source.path is None:
+    if source.ref is None or source.path is None:
         raise LoopsError(f"the checkpoint {checkpoint.address} lies in a volume that cannot be named")
     _prepare(directory, checkpoint, [], about)
     ref = VolumeRef.parse(source.ref).with_path(source.path)
 
     def pull() -> Any:
-        with VolumeClient(api_key=api_key, base_url_override=loops.url or "https://api.baseten.co") as client:
+        with VolumeClient(api_key=loops.api_key, base_url_override=loops.url) as client:
             return client.pull(ref, directory, overwrite=True)
 
     try:

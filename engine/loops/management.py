@@ -111,7 +111,7 @@ class LoopsManagement:
 
     def __init__(self, url: str | None, api_key: str | None, *, timeout: float = REQUEST_SECONDS) -> None:
         self.url = url.rstrip("/") if url else None
-        self._api_key = api_key or ""
+        self.api_key = api_key or ""
         self._timeout = timeout
         self._client: Any = None
 
@@ -119,7 +119,7 @@ class LoopsManagement:
         quiet_sdk()
         from baseten.client import AsyncManagementClient
 
-        self._client = AsyncManagementClient(api_key=self._api_key, base_url_override=self.url)
+        self._client = AsyncManagementClient(api_key=self.api_key, base_url_override=self.url)
         self._client.http_client.timeout = (
             self._timeout
         )  # the client's own five seconds are short for an ending
@@ -266,7 +266,12 @@ class LoopsManagement:
 
     @property
     def place(self) -> str:
+        """Where it is, for sentences."""
         return self.url or "Baseten"
+
+    @property
+    def base_url(self) -> str:
+        return str(self._client.http_client.base_url).rstrip("/")
 
     async def _ask(self, call: Callable[[], Awaitable[Any]], doing: str, missing: str | None = None) -> Any:
         """The answer of a request that may be repeated; passing failures are, with growing pauses."""
