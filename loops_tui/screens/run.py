@@ -12,7 +12,6 @@ from textual.containers import Horizontal, Vertical
 
 from engine.store.rows import AttemptRow, GroupRow, RunState
 from loops_tui.feed import ReadPlan
-from loops_tui.health import findings
 from loops_tui.screens.base import Banner, FedScreen, TopLine
 from loops_tui.screens.run_panes import CurvePane, FiguresPane, RunHeader, TabLine
 from loops_tui.screens.run_read import RunView, RunWatch
@@ -23,6 +22,7 @@ from loops_tui.screens.run_text import (
     group_cells,
     log_lines,
 )
+from loops_tui.signals import findings, signals
 from loops_tui.theme import Tone
 from loops_tui.widgets.confirm import confirm
 from loops_tui.widgets.key_bar import KeyBar
@@ -155,7 +155,8 @@ class RunScreen(FedScreen):
             [self.app.project_dir.name or "/", "Runs", run.name],
             (*state, (run.run_id, Tone.DIM)),
         )
-        found = findings(run, view.steps, view.groups, view.host, view.now, sandboxes=view.sandboxes)
+        learning = signals(run, view.steps, view.groups[::-1])
+        found = findings(run, learning, view.host, view.now, view.sandboxes)
         self.query_one(RunHeader).write(view, found)
         if not self.is_compact or self._tab == "overview":
             self.query_one(CurvePane).write(view)

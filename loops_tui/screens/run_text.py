@@ -17,10 +17,11 @@ from engine.store.rows import (
     RunState,
     StepRow,
 )
-from loops_tui.health import Finding, kl_of
+from loops_tui.health import Finding
 from loops_tui.lease_words import counted
 from loops_tui.screens.run_read import RunView
 from loops_tui.screens.runs_text import progress, run_seconds
+from loops_tui.signals import kl_of
 from loops_tui.theme import Tone
 from loops_tui.widgets.safe_text import safe
 from loops_tui.widgets.spans import Line, Span, clip, plain, spread, width_of
@@ -106,7 +107,7 @@ def header(view: RunView, found: Sequence[Finding], width: int) -> list[Line]:
     for place, finding in enumerate(shown):
         last = place == len(shown) - 1
         more = f"  (+{len(found) - len(shown)} more)" if last and len(found) > len(shown) else ""
-        pieces = list(wrap(safe(finding.text, 400) + more, max(20, width - 4)))[:2]
+        pieces = list(wrap(safe(finding.line, 400) + more, max(20, width - 4)))[:2]
         for part, piece in enumerate(pieces):
             lines.append(((" ! " if part == 0 else "   ", finding.tone), (piece, finding.tone)))
     return lines
