@@ -53,13 +53,7 @@ class LoopsApp(App[int]):
     """The app. ``hosting`` is made on first use: importing the engine takes longer than painting."""
 
     # All sheets at once: the first screen is made before Textual would look for one of its own.
-    CSS_PATH = [  # noqa: RUF012  # Textual declares it as an instance's
-        HERE / "app.tcss",
-        HERE / "screens" / "runs.tcss",
-        HERE / "screens" / "run.tcss",
-        HERE / "screens" / "transcript.tcss",
-        HERE / "screens" / "sandboxes.tcss",
-    ]
+    CSS_PATH = [HERE / "app.tcss", *sorted((HERE / "screens").glob("*.tcss"))]  # noqa: RUF012  # an instance's
     TITLE = "loops-tui"
     ENABLE_COMMAND_PALETTE = True
     ESCAPE_TO_MINIMIZE = False
@@ -288,11 +282,15 @@ class LoopsApp(App[int]):
     def action_go_sandboxes(self) -> None:
         from loops_tui.screens.sandboxes import SandboxesScreen
 
-        if any(isinstance(screen, SandboxesScreen) for screen in self.screen_stack):
-            while not isinstance(self.screen, SandboxesScreen):
+        self._go_to(SandboxesScreen)
+
+    def _go_to(self, kind: type[FedScreen]) -> None:
+        """Show the one screen of this kind: the one that is open already, or a new one."""
+        if any(isinstance(screen, kind) for screen in self.screen_stack):
+            while not isinstance(self.screen, kind):
                 self.pop_screen()
             return
-        self.push_screen(SandboxesScreen())
+        self.push_screen(kind())
 
     def action_leave(self) -> None:
         self.leaving.ask()
