@@ -12,7 +12,7 @@ from loops_tui.health import Finding
 from loops_tui.screens.run_read import RunView
 from loops_tui.screens.run_text import curve, curve_words, figures, header, pending
 from loops_tui.theme import Tone
-from loops_tui.widgets.line_plot import empty_plot, plot_lines
+from loops_tui.widgets.line_plot import Series, empty_plot, plot_lines
 from loops_tui.widgets.spans import Line, Span, SpanPane, entitle
 
 
@@ -120,7 +120,7 @@ class CurvePane(SpanPane):
             if view.run.state.final
             else float(min(view.run.max_steps, max(10, round(points[-1][0] * 1.5))))
         )
-        return plot_lines(points, width, height, x_max=ahead, tone=choice.tone) or empty_plot(
+        return plot_lines([Series(points, choice.tone)], width, height, x_max=ahead) or empty_plot(
             width, height, ""
         )
 

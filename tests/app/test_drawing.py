@@ -5,9 +5,18 @@ from __future__ import annotations
 from rich.cells import cell_len
 
 from loops_tui.theme import Tone
-from loops_tui.widgets.line_plot import nice_bounds, plot_lines
+from loops_tui.widgets.line_plot import (
+    CURSOR,
+    Series,
+    can_be_log,
+    nice_bounds,
+    nice_end,
+    plot_lines,
+    smoothed,
+)
 from loops_tui.widgets.spans import clip, pad, plain, spread, text_of, width_of
 from loops_tui.widgets.spark import spark
+from loops_tui.widgets.stack_plot import shade_of, stack_lines
 from loops_tui.widgets.step_bar import share_legend, step_bar
 from loops_tui.widgets.virtual_table import Column, fit
 from loops_tui.widgets.wrapping import wrap, wrap_spans
@@ -75,13 +84,68 @@ def test_a_legend_takes_the_lines_it_needs() -> None:
 
 def test_plots_fit_their_frame() -> None:
     points = [(float(step), step / 20) for step in range(1, 21)]
-    lines = plot_lines(points, 60, 12, x_max=40)
+    lines = plot_lines([Series(points)], 60, 12, x_max=40)
     assert len(lines) == 12
     assert all(width_of(line) <= 60 for line in lines)
     assert text_of(lines[-1]).strip().endswith("40")
     assert plot_lines([], 60, 12) == []
-    assert plot_lines(points, 5, 2) == []
-    assert plot_lines([(1.0, float("nan"))], 60, 12) == []
+    assert plot_lines([Series(points)], 5, 2) == []
+    assert plot_lines([Series([(1.0, float("nan"))])], 60, 12) == []
+
+
+def test_a_new_point_changes_few_cells_of_a_plot() -> None:
+    points = [(float(step), step / 40) for step in range(1, 31)]
+    before = plot_lines([Series(points[:-1])], 60, 12, x_max=nice_end(29, 200))
+    after = plot_lines([Series(points)], 60, 12, x_max=nice_end(30, 200))
+    differ = sum(a != b for one, other in zip(before, after, strict=True)
+                 for a, b in zip(text_of(one).ljust(60), text_of(other).ljust(60), strict=True))  # fmt: skip
+    assert 0 < differ <= 4
+
+
+def test_an_axis_ends_where_the_run_does_or_at_a_round_number() -> None:
+    assert nice_end(20, 40) == 40
+    assert nice_end(3, 10) == 10
+    assert nice_end(30, 1000) == nice_end(37, 1000) == 40
+    assert nice_end(41, 1000) == 80
+    assert nice_end(150, None) == 200
+    assert nice_end(995, None) == 2000
+
+
+def test_marks_and_the_cursor_are_in_their_columns() -> None:
+    line, held = Series([(1.0, 0.0), (10.0, 1.0)]), Series([(1.0, 1.0)], Tone.ACCENT, "◆")
+    rows = [text_of(row) for row in plot_lines([line, held], 40, 8, cursor=10.0)]
+    assert rows[0].index("◆") == rows[0].index("┤") + 1
+    assert all(row.endswith(CURSOR) for row in rows[1:-1])
+
+
+def test_a_logarithmic_axis_is_labelled_in_values() -> None:
+    points = [(1.0, 0.0), (2.0, 1e-8), (3.0, 1e-2)]
+    rows = [text_of(row) for row in plot_lines([Series(points)], 60, 10, log=True)]
+    assert rows[0].strip().startswith("0.01")
+    assert rows[-2].strip().startswith("1e-9")
+    assert can_be_log([Series(points)])
+    assert not can_be_log([Series([(1.0, -1.0)])])
+    assert not can_be_log([Series([(1.0, 0.0)])])
+
+
+def test_smoothing_is_the_mean_of_the_last_points() -> None:
+    points = [(1.0, 0.0), (2.0, 1.0), (3.0, float("nan")), (4.0, 2.0)]
+    assert smoothed(points, 2) == [(1.0, 0.0), (2.0, 0.5), (3.0, 1.0), (4.0, 2.0)]
+
+
+def test_a_stack_shows_every_part_and_fills_the_whole() -> None:
+    columns = [(float(step), {"sampling": 0.9, "training": 0.09, "idle": 0.01}) for step in range(1, 11)]
+    names = ("sampling", "training", "idle")
+    lines = stack_lines(columns, names, 50, 10)
+    assert len(lines) == 10
+    assert all(width_of(line) <= 50 for line in lines)
+    area = [text_of(line)[6:] for line in lines[:-1]]
+    for place in range(3):
+        assert any(shade_of(place)[0] in row for row in area)
+    assert " " not in "".join(area)
+    counts = stack_lines([(1.0, {"a": 2.0}), (2.0, {"a": 4.0})], ("a",), 50, 9, shares=False)
+    assert text_of(counts[0]).count("█") < text_of(counts[-2]).count("█")
+    assert stack_lines([], names, 50, 10) == []
 
 
 def test_rewards_are_plotted_between_nought_and_one() -> None:
