@@ -74,11 +74,24 @@ class PolicyRenderer:
         Raises:
             RenderingError: the chat template does not take these messages.
         """
+        return self._render(messages, tools, add_generation_prompt=True)
+
+    def whole(self, messages: Sequence[Message], tools: Sequence[ToolSpec] | None) -> list[int]:
+        """The tokens of a conversation as it stands, its last message closed as the template closes it.
+
+        Raises:
+            RenderingError: the chat template does not take these messages.
+        """
+        return self._render(messages, tools, add_generation_prompt=False)
+
+    def _render(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec] | None, *, add_generation_prompt: bool
+    ) -> list[int]:
         try:
             ids = self._renderer.render_ids(
                 list(messages),  # type: ignore[arg-type] - plain dicts are what its TypedDicts are
                 tools=_bare(tools),
-                add_generation_prompt=True,
+                add_generation_prompt=add_generation_prompt,
             )
         except Exception as error:  # templates raise anything; the sentence keeps the reason
             raise RenderingError(f"{self.name} cannot render these messages: {_sentence(error)}") from error

@@ -1,0 +1,233 @@
+"""One line of a training file: a conversation in OpenAI's fine-tuning format, or tokens with weights.
+
+A line that cannot be trained on is refused with a reason from a short list, so that a report can count them.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from engine.policy.rendering import Message, ToolSpec
+
+
+class Reason(StrEnum):
+    """Why a row is not trained on."""
+
+    MALFORMED = "malformed"  # not JSON, or not one of the two formats
+    EMPTY = "empty"  # no messages, no tokens
+    UNTRAINABLE = (
+        "untrainable"  # no turn or token of it has a weight, or the template does not let it be trained
+    )
+    TOO_LONG = "too_long"  # longer than [model] max_seq_len
+
+
+class RowRefused(Exception):
+    """A row that is left out; ``detail`` says what is wrong with it."""
+
+    def __init__(self, reason: Reason, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason, self.detail = reason, detail
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRow:
+    """A conversation. ``weights``: one for each message, 0.0 for all but the assistant's trained turns."""
+
+    messages: list[Message]
+    tools: list[ToolSpec]
+    weights: list[float]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRow:
+    """Tokens as they are. ``weights[i]`` is that of token i as a target; the first one has nothing before it."""
+
+    tokens: list[int]
+    weights: list[float]
+
+
+Weight = Annotated[float, Field(ge=0, le=1)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class _TextPart(_Model):
+    type: Literal["text"]
+    text: str
+
+
+class _Function(_Model):
+    name: str = Field(min_length=1)
+    arguments: str | dict[str, Any]
+
+
+class _ToolCall(_Model):
+    id: str | None = None
+    type: Literal["function"] = "function"
+    function: _Function
+
+
+class _ChatMessage(_Model):
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[_TextPart] | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[_ToolCall] | None = None
+    tool_call_id: str | None = None
+    name: str | None = None
+    refusal: str | None = None
+    weight: Weight | None = None
+
+
+class _ChatLine(BaseModel):
+    """Other fields (an id, a source) are somebody's notes and do not matter."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    messages: list[_ChatMessage]
+    tools: list[dict[str, Any]] | None = None
+
+
+class _TokenLine(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    input_ids: list[Annotated[int, Field(ge=0)]]
+    weights: list[Weight]
+
+
+_CHAT: TypeAdapter[_ChatLine] = TypeAdapter(_ChatLine)
+_TOKENS: TypeAdapter[_TokenLine] = TypeAdapter(_TokenLine)
+
+
+def parse_row(line: bytes) -> ChatRow | TokenRow:
+    """The row of a line. Raises RowRefused."""
+    try:
+        fields = json.loads(line)
+    except UnicodeDecodeError as error:
+        raise RowRefused(Reason.MALFORMED, "the line is not UTF-8 text") from error
+    except json.JSONDecodeError as error:
+        raise RowRefused(
+            Reason.MALFORMED, f"the line is not JSON (column {error.colno}): {error.msg}"
+        ) from error
+    except RecursionError as error:
+        raise RowRefused(Reason.MALFORMED, "the line's JSON is nested too deeply") from error
+    if not isinstance(fields, dict):
+        raise RowRefused(Reason.MALFORMED, "the line is no JSON object")
+    try:
+        if "messages" in fields:
+            return _chat(_CHAT.validate_python(fields))
+        if "input_ids" in fields:
+            return _tokens(_TOKENS.validate_python(fields))
+    except ValidationError as error:
+        raise RowRefused(Reason.MALFORMED, _sentence(error)) from error
+    if "functions" in fields or "prompt" in fields:
+        raise RowRefused(
+            Reason.MALFORMED, "an older format; write 'messages' with 'tools', or 'input_ids' with 'weights'"
+        )
+    raise RowRefused(Reason.MALFORMED, "the line has neither 'messages' nor 'input_ids' with 'weights'")
+
+
+def _tokens(line: _TokenLine) -> TokenRow:
+    if len(line.input_ids) != len(line.weights):
+        raise RowRefused(
+            Reason.MALFORMED, f"{len(line.input_ids)} input_ids but {len(line.weights)} weights: one for each"
+        )
+    if not line.input_ids:
+        raise RowRefused(Reason.EMPTY, "input_ids is empty")
+    if not any(line.weights[1:]):
+        raise RowRefused(Reason.UNTRAINABLE, "no token after the first has a weight above 0")
+    return TokenRow(line.input_ids, line.weights)
+
+
+def _chat(line: _ChatLine) -> ChatRow:
+    if not line.messages:
+        raise RowRefused(Reason.EMPTY, "messages is empty")
+    messages: list[Message] = []
+    weights: list[float] = []
+    called: set[str] = set()
+    for place, message in enumerate(line.messages):
+        told = f"messages[{place}]"
+        content = message.content
+        text = "".join(part.text for part in content) if isinstance(content, list) else content
+        plain: Message = {"role": "system" if message.role == "developer" else message.role, "content": text}
+        if message.role == "assistant":
+            calls = [
+                _call(call, f"{told}.tool_calls[{number}]")
+                for number, call in enumerate(message.tool_calls or ())
+            ]
+            called.update(call.id for call in message.tool_calls or () if call.id)
+            if calls:
+                plain["tool_calls"] = calls
+            if message.reasoning_content:
+                plain["reasoning_content"] = message.reasoning_content
+            if text is None and message.refusal is not None:
+                text = plain["content"] = message.refusal
+            if not (text or calls or message.reasoning_content):
+                raise RowRefused(Reason.EMPTY, f"{told} (assistant) says nothing and calls nothing")
+            plain["content"] = text or ""
+            weights.append(1.0 if message.weight is None else message.weight)
+        else:
+            if message.tool_calls or message.reasoning_content:
+                raise RowRefused(
+                    Reason.MALFORMED, f"{told} ({message.role}): only the assistant calls tools or reasons"
+                )
+            if message.weight:
+                raise RowRefused(
+                    Reason.MALFORMED,
+                    f"{told} ({message.role}) has a weight: only the assistant's turns are trained",
+                )
+            if text is None:
+                raise RowRefused(Reason.MALFORMED, f"{told} ({message.role}) has no content")
+            if message.role == "tool" and message.tool_call_id and message.tool_call_id not in called:
+                raise RowRefused(
+                    Reason.MALFORMED,
+                    f"{told} answers {message.tool_call_id!r}, which nothing before it has called",
+                )
+            weights.append(0.0)
+        if message.role == "tool" and message.tool_call_id:
+            plain["tool_call_id"] = message.tool_call_id
+        if message.name:
+            plain["name"] = message.name
+        messages.append(plain)
+    if not any(weights):
+        raise RowRefused(Reason.UNTRAINABLE, "no assistant turn has a weight above 0")
+    return ChatRow(messages, line.tools or [], weights)
+
+
+def _call(call: _ToolCall, told: str) -> dict[str, Any]:
+    """A call with its arguments as an object: templates write those as the model does, and texts as they came."""
+    arguments = call.function.arguments
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except ValueError as error:
+            raise RowRefused(Reason.MALFORMED, f"{told}: the arguments are not JSON") from error
+        if not isinstance(arguments, dict):
+            raise RowRefused(Reason.MALFORMED, f"{told}: the arguments must be a JSON object")
+    return {
+        "id": call.id or "",
+        "type": "function",
+        "function": {"name": call.function.name, "arguments": arguments},
+    }
+
+
+def _sentence(error: ValidationError) -> str:
+    """The first thing that is wrong, by its place."""
+    details = error.errors(include_url=False, include_input=False)
+    first = details[0]
+    place = ""
+    for part in first["loc"]:
+        # The branches of a union have names of their own that no file knows.
+        if isinstance(part, int):
+            place += f"[{part}]"
+        elif not part.startswith(("list[", "dict[", "function-")) and part not in ("str", "_TextPart"):
+            place += f".{part}" if place else part
+    if first["type"] == "extra_forbidden":
+        return f"{place} is no field of the format"
+    return f"{place}: {first['msg'][:1].lower()}{first['msg'][1:]}"
