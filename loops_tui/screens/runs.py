@@ -15,14 +15,10 @@ from textual.containers import Vertical
 from loops_tui.feed import ReadPlan
 from loops_tui.lease_words import counted
 from loops_tui.screens.base import Banner, FedScreen, TopLine
-from loops_tui.screens.runs_text import (
-    COLUMNS,
-    EMPTY,
-    RunEntry,
-    details,
-    nothing_matches,
-    run_cells,
-)
+from loops_tui.screens.runs_acts import ask_to_clean_up, ask_to_delete, ask_to_resume, can_delete, can_resume
+from loops_tui.screens.runs_order import ORDERS, arranged, matches
+from loops_tui.screens.runs_read import RunEntry, RunsView, RunsWatch
+from loops_tui.screens.runs_text import COLUMNS, EMPTY, columns_for, details, nothing_matches, run_cells
 from loops_tui.theme import Tone
 from loops_tui.widgets.confirm import confirm
 from loops_tui.widgets.filter_line import FilterLine
@@ -33,8 +29,8 @@ from loops_tui.widgets.virtual_table import Cells, VirtualTable
 if TYPE_CHECKING:
     from engine.store.queries import StoreReader
 
-SPARKS = 300  # runs whose course is read: more than fit any terminal
 CLOCK_SECONDS = 1.0
+TO_COMPARE = 2
 
 
 class RunDetails(SpanPane):
@@ -46,7 +42,7 @@ class RunDetails(SpanPane):
         self.can_focus = False
 
     def compose_lines(self, width: int, height: int) -> list[Line]:
-        return details(self.entry, os.getpid(), width)
+        return details(self.entry, os.getpid(), width, height)
 
 
 class RunsScreen(FedScreen):
@@ -57,17 +53,30 @@ class RunsScreen(FedScreen):
         Binding(
             "slash", "filter", "Filter", key_display="/", id="runs.filter", tooltip="Show only matching runs"
         ),
-        Binding(
-            "s", "stop", "Stop", id="runs.stop", tooltip="End this run after the step in hand; asks first"
-        ),
+        Binding("o", "order(1)", "Sort", id="runs.order", tooltip="Sort by the next column"),
+        Binding("O", "turn", "Turn", show=False, id="runs.turn", tooltip="Turn the order around"),
+        Binding("space", "mark", "Mark", id="runs.mark", tooltip="Mark this run for comparing, or not"),
+        Binding("v", "compare", "Compare", id="runs.compare",
+                tooltip="Compare two runs: the two marked ones, or the marked one and this one"),
+        Binding("r", "resume_run", "Resume", id="runs.resume", tooltip="Go on from its last checkpoint; asks first"),
+        Binding("c", "clean_up", "Clean up", id="runs.clean_up",
+                tooltip="Release the sandboxes that this run left behind; asks first"),
+        Binding("s", "stop", "Stop", id="runs.stop", tooltip="End this run after the step in hand; asks first"),
         Binding("A", "abort", "Abort", id="runs.abort", tooltip="End this run now; asks first"),
-        Binding("escape", "clear", "Clear filter", id="runs.clear", tooltip="Show every run again"),
-    ]
+        Binding("d", "delete_record", "Delete", id="runs.delete",
+                tooltip="Delete what the store holds of this run; its directory stays; asks first"),
+        Binding("escape", "clear", "Clear", id="runs.clear", tooltip="Show every run again; then drop the marks"),
+    ]  # fmt: skip
 
     def __init__(self) -> None:
         super().__init__()
         self._entries: list[RunEntry] = []
+        self._watch = RunsWatch()
         self._needle = ""
+        self._order = 0
+        self._turned = False
+        self._columns = COLUMNS
+        self._marked: list[str] = []
         self._loaded = False
         self._pid = os.getpid()
 
@@ -96,29 +105,20 @@ class RunsScreen(FedScreen):
     # -- rows --------------------------------------------------------------------------------------------------
 
     def read_plan(self) -> ReadPlan:
-        def read(reader: StoreReader) -> list[RunEntry]:
-            now = time.time()
-            runs = reader.runs()
-            hosts = reader.live_hosts(now)
-            held = reader.live_lease_counts()
-            rewards = reader.rewards([run.run_id for run in runs[:SPARKS]])
-            return [
-                RunEntry(
-                    run,
-                    tuple(rewards.get(run.run_id, ())),
-                    hosts.get(run.host_id or ""),
-                    now,
-                    held.get(run.run_id, 0),
-                )
-                for run in runs
-            ]
+        watch = self._watch
+
+        def read(reader: StoreReader) -> RunsView:
+            return watch.read(reader)
 
         return read
 
     def take(self, data: object) -> None:
-        self._entries = cast("list[RunEntry]", data)
+        view = cast("RunsView", data)
+        self._entries = view.entries
         self._loaded = True
         self._show()
+        if not view.whole:
+            self.app.poke()  # the newest are painted; now the others
 
     def _tick(self) -> None:
         """Clocks of live runs. Nothing moves where nothing runs."""
@@ -128,19 +128,30 @@ class RunsScreen(FedScreen):
             self._show()
 
     def _show(self) -> None:
-        shown = (
-            [entry for entry in self._entries if entry.matches(self._needle)]
-            if self._needle
-            else self._entries
-        )
+        order = ORDERS[self._order]
+        shown = [entry for entry in self._entries if matches(entry, self._needle)]
+        if order is not None or self._turned:
+            shown = arranged(shown, order, self._turned)
+        self._columns = columns_for(self._entries, order, self._turned)
         table = self.table
         if self._loaded:
             table.set_empty(self._empty_words())
+        table.set_columns(self._columns)
         table.show(shown)
-        entitle(table, f"Runs ({len(shown)} of {len(self._entries)})" if self._needle else "Runs")
+        entitle(table, self._title(len(shown)))
         self._show_details()
         self._write_top()
         self.refresh_bindings()
+
+    def _title(self, shown: int) -> str:
+        order = ORDERS[self._order]
+        title = f"Runs ({shown} of {len(self._entries)})" if self._needle else "Runs"
+        if order is None:
+            return f"{title}, oldest first" if self._turned else title
+        end = "largest" if order.falling != self._turned else "smallest"
+        if order.column == "name":
+            end = "z to a" if self._turned else "a to z"
+        return f"{title} by {order.word}, {end}{'' if order.column == 'name' else ' first'}"
 
     def _empty_words(self) -> Sequence[Line]:
         if self._needle and self._entries:
@@ -159,13 +170,20 @@ class RunsScreen(FedScreen):
         pane.recompose_lines()
 
     def _cells(self, entry: RunEntry) -> Cells:
-        return run_cells(entry, self._pid)
+        return run_cells(entry, self._pid, self._columns, marked=entry.run.run_id in self._marked)
 
     def _write_top(self) -> None:
         live = sum(entry.live for entry in self._entries)
         right: list[Span] = []
         if self._needle:
             right.extend(((f"filter “{self._needle}”", Tone.ACCENT), ("   ", Tone.PLAIN)))
+        if self._marked:
+            right.extend(((f"{len(self._marked)} marked", Tone.ACCENT), (" · ", Tone.FAINT)))
+        billing = sum(entry.bills_since is not None and not entry.live for entry in self._entries)
+        if billing:
+            right.extend(
+                ((f"! {counted(billing, 'ended run')} still bill (5)", Tone.WARN), (" · ", Tone.FAINT))
+            )
         left = sum(entry.left_behind for entry in self._entries)
         if left:
             right.extend(((f"! {counted(left, 'sandbox')} left behind (4)", Tone.BAD), (" · ", Tone.FAINT)))
@@ -179,15 +197,21 @@ class RunsScreen(FedScreen):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         entry = self.table.cursor_item if self.is_mounted and self._loaded else None
-        if action == "open":
-            return entry is not None
         if action in ("stop", "abort"):
             return entry is not None and entry.live
-        if action == "filter":
+        if action == "resume_run":
+            return entry is not None and can_resume(entry)
+        if action == "delete_record":
+            return entry is not None and can_delete(entry)
+        if action == "clean_up":
+            return entry is not None and bool(entry.left_behind) and not self.app.cleaning
+        if action == "compare":
+            return self._pair() is not None
+        if action in ("filter", "order", "turn"):
             return bool(self._entries)
         if action == "clear":
-            return bool(self._needle)
-        return super().check_action(action, parameters)
+            return bool(self._needle or self._marked)
+        return entry is not None if action in ("open", "mark") else super().check_action(action, parameters)
 
     def on_virtual_table_moved(self, event: VirtualTable.Moved) -> None:
         self._show_details()
@@ -203,7 +227,65 @@ class RunsScreen(FedScreen):
         self.query_one(FilterLine).open()
 
     def action_clear(self) -> None:
-        self.query_one(FilterLine).action_drop()
+        if self._needle:
+            self.query_one(FilterLine).action_drop()
+            return
+        self._marked.clear()
+        self._show()
+
+    def action_order(self, by: int) -> None:
+        self._order = (self._order + by) % len(ORDERS)
+        self._turned = False
+        self._show()
+
+    def action_turn(self) -> None:
+        self._turned = not self._turned
+        self._show()
+
+    def action_mark(self) -> None:
+        entry = self.table.cursor_item
+        if entry is None:
+            return
+        if entry.run.run_id in self._marked:
+            self._marked.remove(entry.run.run_id)
+        else:
+            self._marked.append(entry.run.run_id)
+        self.table.action_move(1)
+        self._show()
+
+    def _pair(self) -> tuple[str, str] | None:
+        """The two runs to compare, the older one first: the marked ones, or the marked one and the one in hand."""
+        known = [entry.run for entry in self._entries if entry.run.run_id in self._marked]
+        entry = self.table.cursor_item if self.is_mounted else None
+        if len(known) == 1 and entry is not None and entry.run is not known[0]:
+            known.append(entry.run)
+        if len(known) != TO_COMPARE:
+            return None
+        first, second = sorted(known, key=lambda run: run.created_at)
+        return first.run_id, second.run_id
+
+    def action_compare(self) -> None:
+        from loops_tui.screens.compare import CompareScreen
+
+        pair = self._pair()
+        if pair is not None:
+            self.app.push_screen(CompareScreen(*pair))
+
+    def action_resume_run(self) -> None:
+        entry = self.table.cursor_item
+        if entry is not None and can_resume(entry):
+            ask_to_resume(self.app, entry)
+
+    def action_delete_record(self) -> None:
+        entry = self.table.cursor_item
+        if entry is not None and can_delete(entry):
+            ask_to_delete(self.app, entry)
+
+    def action_clean_up(self) -> None:
+        """Release what nobody alive holds of this run."""
+        entry = self.table.cursor_item
+        if entry is not None and entry.left_behind:
+            self.app.spawn(ask_to_clean_up(self.app, entry))
 
     def on_filter_line_typed(self, event: FilterLine.Typed) -> None:
         self._needle = event.text.strip()

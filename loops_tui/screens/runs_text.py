@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
-from engine.store.rows import HostRow, RunRow, RunState
-from loops_tui.lease_words import left_words
+from engine.store.rows import RunRow, RunState
+from loops_tui.lease_words import coarse, counted
+from loops_tui.screens.runs_order import Order
+from loops_tui.screens.runs_read import RunEntry, run_seconds
+from loops_tui.screens.runs_spend import share_spent, spent_cell, spent_line
 from loops_tui.theme import Tone
 from loops_tui.widgets.safe_text import safe
 from loops_tui.widgets.spans import Line, Span, plain
 from loops_tui.widgets.spark import Spark
 from loops_tui.widgets.virtual_table import Cells, Column
+from loops_tui.widgets.wrapping import wrap
 from loops_tui.wording import RUN_STATES, ago, elapsed, number, run_state
 
 HOST_WORDS = {"app": "in an app", "headless": "in a shell", "detached": "detached"}
@@ -21,50 +25,36 @@ HOST_WORDS = {"app": "in an app", "headless": "in a shell", "detached": "detache
 COLUMNS = (
     Column("state", "state", 13),
     Column("name", "run", 17, flex=2, most=34),
-    Column("recipe", "recipe", 6, drop=5),
-    Column("model", "model", 10, flex=1, most=24, drop=6),
+    Column("recipe", "recipe", 6, drop=6),
+    Column("model", "model", 10, flex=1, most=24, drop=7),
     Column("step", "step", 9, right=True),
-    Column("reward", "reward", 6, right=True),
+    Column("reward", "reward", 7, right=True),
     Column("spark", "course", 10, flex=3, most=30, drop=2),
-    Column("unusable", "unusable", 8, right=True, drop=4),
+    Column("unusable", "unusable", 8, right=True, drop=5),
     Column("sandboxes", "sandboxes", 9, right=True, drop=3),
+    Column("spent", "spent", 14, right=True, drop=4),
+    Column("bills", "bills for", 9, right=True, drop=1),
     Column("elapsed", "elapsed", 8, right=True),
-    Column("host", "host", 12, drop=7),
-    Column("id", "id", 20, drop=8),
+    Column("host", "host", 12, drop=8),
+    Column("id", "id", 20, drop=9),
 )
 
 
-@dataclass(frozen=True, slots=True)
-class RunEntry:
-    """A run as the list shows it."""
-
-    run: RunRow
-    rewards: tuple[float, ...]
-    host: HostRow | None
-    now: float
-    sandboxes: int = 0  # that may exist right now
-
-    @property
-    def live(self) -> bool:
-        return not self.run.state.final
-
-    @property
-    def left_behind(self) -> int:
-        """Sandboxes of a run that has ended."""
-        return 0 if self.live else self.sandboxes
-
-    def matches(self, needle: str) -> bool:
-        """Whether every word of ``needle`` occurs in what one sees of this run."""
-        run = self.run
-        hay = f"{run.name} {run.run_id} {run.state} {run.recipe} {run.base_model} {run.scope}".casefold()
-        return all(word in hay for word in needle.casefold().split())
-
-
-def run_seconds(run: RunRow, now: float) -> float | None:
-    """How long a run has worked."""
-    if run.started_at is None:
-        return None
-    return (run.ended_at if run.ended_at is not None else now) - run.started_at
+def columns_for(entries: Sequence[RunEntry], order: Order | None, turned: bool) -> tuple[Column, ...]:
+    """The columns that have something to say, the one sorted by with an arrow."""
+    silent: set[str] = set()
+    if not any(entry.bills_since is not None for entry in entries):
+        silent.add("bills")
+    if not any(share_spent(entry) is not None for entry in entries):
+        silent.add("spent")
+    shown = [column for column in COLUMNS if column.key not in silent]
+    if order is None:
+        return tuple(shown)
+    arrow = "▼" if order.falling != turned else "▲"
+    return tuple(
+        replace(column, title=column.title + arrow, drop=0) if column.key == order.column else column
+        for column in shown
+    )
 
 
 def host_words(entry: RunEntry, own_pid: int) -> str:
@@ -85,35 +75,96 @@ def progress(run: RunRow) -> str:
     return f"{run.step}/{run.max_steps}" if run.max_steps else f"{run.step}"
 
 
-def run_cells(entry: RunEntry, own_pid: int) -> Cells:
+def run_cells(
+    entry: RunEntry, own_pid: int, columns: Sequence[Column] = COLUMNS, *, marked: bool = False
+) -> Cells:
+    """The row's cells, one for each of ``columns``."""
     run = entry.run
     quiet = Tone.PLAIN if entry.live else Tone.DIM
     reward = (
         run.reward_last if run.reward_last is not None else (entry.rewards[-1] if entry.rewards else None)
     )
-    return (
-        run_state(run.state),
-        plain(safe(run.name, 60), Tone.STRONG if entry.live else Tone.PLAIN),
-        plain(safe(run.recipe, 12), quiet),
-        plain(safe(model_name(run.base_model), 60), quiet),
-        plain(progress(run), quiet),
-        plain(number(reward), Tone.PLAIN),
-        Spark(entry.rewards, Tone.GOOD if entry.live else Tone.DIM),
-        plain(str(run.unusable_groups), Tone.WARN if run.unusable_groups else Tone.DIM),
-        plain(
+    name = plain(safe(run.name, 60), Tone.STRONG if entry.live else Tone.PLAIN)
+    cells: dict[str, Line | Spark] = {
+        "state": run_state(run.state),
+        "name": (("◆ ", Tone.ACCENT), *name) if marked else name,
+        "recipe": plain(safe(run.recipe, 12), quiet),
+        "model": plain(safe(model_name(run.base_model), 60), quiet),
+        "step": plain(progress(run), quiet),
+        "reward": plain(number(reward), Tone.PLAIN),
+        "spark": Spark(entry.rewards, Tone.GOOD if entry.live else Tone.DIM),
+        "unusable": plain(str(run.unusable_groups), Tone.WARN if run.unusable_groups else Tone.DIM),
+        "sandboxes": plain(
             str(entry.sandboxes) if entry.sandboxes else "–",
             Tone.BAD if entry.left_behind else Tone.PLAIN if entry.sandboxes else Tone.DIM,
         ),
-        plain(elapsed(run_seconds(run, entry.now)), quiet),
-        plain(host_words(entry, own_pid), quiet),
-        plain(safe(run.run_id, 40), Tone.DIM),
-    )
+        "spent": spent_cell(entry),
+        "bills": _bills(entry),
+        "elapsed": plain(elapsed(run_seconds(run, entry.now)), quiet),
+        "host": plain(host_words(entry, own_pid), quiet),
+        "id": plain(safe(run.run_id, 40), Tone.DIM),
+    }
+    return tuple(cells[column.key] for column in columns)
 
 
-def details(entry: RunEntry | None, own_pid: int, width: int) -> list[Line]:
-    """The run under the cursor in a few lines."""
+def _bills(entry: RunEntry) -> Line:
+    if entry.bills_since is None:
+        return plain("–", Tone.DIM)
+    # A run at work bills rightly; one that has ended should be looked at.
+    return plain(coarse(entry.now - entry.bills_since), Tone.PLAIN if entry.live else Tone.WARN)
+
+
+def details(entry: RunEntry | None, own_pid: int, width: int, height: int = 12) -> list[Line]:
+    """The run under the cursor in a few lines, what needs a hand first."""
     if entry is None:
         return []
+    alarms = _alarms(entry, width)
+    facts = [*_facts(entry, own_pid), _money(entry)]
+    config = (("config ", Tone.DIM), (safe(_shortened(entry.run.config_path, width - 8), width), Tone.PLAIN))
+    lines = [*alarms, *(line for line in facts if line), config]
+    return lines[:height]
+
+
+def _alarms(entry: RunEntry, width: int) -> list[Line]:
+    """Why it ended, where that was no good end, and what it left."""
+    run = entry.run
+    lines: list[Line] = []
+    if run.error or run.state is RunState.INTERRUPTED:
+        tone = RUN_STATES[run.state][2]
+        text = safe(run.error or "its host died; what it had finished is kept", 600)
+        pieces = list(wrap(text, max(20, width - 2)))
+        for place, piece in enumerate(pieces[:2]):
+            more = "…" if place == 1 and len(pieces) > 2 else ""
+            lines.append((("! " if place == 0 else "  ", tone), (piece + more, tone)))
+    if entry.left_behind or run.state is RunState.INTERRUPTED:
+        lines.append(_left(entry))
+    return lines
+
+
+def _left(entry: RunEntry) -> Line:
+    """What a run left, and the keys for it."""
+    run, leases = entry.run, entry.leases
+    spans: list[Span] = [
+        ("! left " if entry.left_behind else "  left ", Tone.BAD if entry.left_behind else Tone.DIM)
+    ]
+    spans.append(
+        (f"{run.step} of {run.max_steps} steps" if run.max_steps else f"{run.step} steps", Tone.PLAIN)
+    )
+    if entry.checkpoint is not None:
+        spans.extend(((" · ", Tone.FAINT), (safe(entry.checkpoint.name, 40), Tone.PLAIN)))
+        again = run.step - entry.checkpoint.step
+        if again > 0:
+            spans.append((f", {counted(again, 'step')} after it", Tone.DIM))
+    elif run.state is RunState.INTERRUPTED:
+        spans.extend(((" · ", Tone.FAINT), ("no checkpoint", Tone.DIM)))
+    if leases.live:
+        spans.extend(((" · ", Tone.FAINT), (f"{counted(leases.live, 'sandbox')} (c cleans up)", Tone.BAD)))
+    if leases.lost:
+        spans.extend(((" · ", Tone.FAINT), (f"{leases.lost} that could not be released (4)", Tone.BAD)))
+    return tuple(spans)
+
+
+def _facts(entry: RunEntry, own_pid: int) -> list[Line]:
     run = entry.run
     gap: Span = ("   ", Tone.PLAIN)
     loss = "loss" if run.recipe == "sft" else "reward"
@@ -125,24 +176,22 @@ def details(entry: RunEntry | None, own_pid: int, width: int) -> list[Line]:
         who.append(
             (f" (pid {entry.host.pid}, heard of {ago(entry.now - entry.host.heartbeat_at)})", Tone.DIM)
         )
-    started = [("started ", Tone.DIM), (ago(entry.now - run.created_at), Tone.PLAIN)]
-    lines: list[Line] = [
+    size = f"{run.groups_per_step} × {run.group_size}" if run.group_size else ""
+    return [
         (
             *run_state(run.state),
-            *((f"  {safe(run.phase, 40)}", Tone.DIM),),
+            (f"  {safe(run.phase, 40)}", Tone.DIM),
             gap,
             ("id ", Tone.DIM),
             (safe(run.run_id, 40), Tone.PLAIN),
         ),
         (
-            (f"{safe(run.recipe, 12)} {safe(run.mode, 12)}", Tone.PLAIN),
+            (f"{safe(run.recipe, 12)} {safe(run.mode, 12)}".rstrip(), Tone.PLAIN),
             gap,
             ("model ", Tone.DIM),
             (safe(model_name(run.base_model), 40), Tone.PLAIN),
             (f" on {safe(run.scope, 20)} Loops", Tone.DIM),
-            gap,
-            (f"{run.groups_per_step} × {run.group_size}", Tone.PLAIN),
-            (" attempts a step", Tone.DIM),
+            *((gap, (size, Tone.PLAIN), (" attempts a step", Tone.DIM)) if size else ()),
         ),
         (
             (f"{loss} ", Tone.DIM),
@@ -153,17 +202,33 @@ def details(entry: RunEntry | None, own_pid: int, width: int) -> list[Line]:
             (str(run.unusable_groups), Tone.WARN if run.unusable_groups else Tone.PLAIN),
             *((gap, ("sandboxes ", Tone.DIM), (str(entry.sandboxes), Tone.PLAIN)) if entry.sandboxes else ()),
         ),
-        (*started, *((gap, *who) if who else ())),
-        (("config ", Tone.DIM), (safe(_shortened(run.config_path, width - 8), width), Tone.PLAIN)),
+        (
+            ("started ", Tone.DIM),
+            (ago(entry.now - run.created_at), Tone.PLAIN),
+            *((gap, *who) if who else ()),
+            *_saved(entry),
+        ),
     ]
-    if run.error:
-        tone = RUN_STATES[run.state][2]
-        lines.insert(0, (("! ", tone), (safe(run.error, 600), tone)))
-    elif run.state is RunState.INTERRUPTED:
-        lines.insert(0, plain("! its host died; what it had finished is kept", Tone.BAD))
-    if entry.left_behind:
-        lines.insert(0, plain(f"! {left_words(entry.left_behind)}", Tone.BAD))
-    return lines
+
+
+def _saved(entry: RunEntry) -> Line:
+    """The last checkpoint; of an interrupted run it is said with what it left."""
+    if entry.checkpoint is None or entry.run.state is RunState.INTERRUPTED:
+        return ()
+    return (("   last checkpoint ", Tone.DIM), (safe(entry.checkpoint.name, 40), Tone.PLAIN))
+
+
+def _money(entry: RunEntry) -> Line:
+    """What is spent, and what still bills."""
+    spans = list(spent_line(entry))
+    if entry.bills_since is not None:
+        tone = Tone.PLAIN if entry.live else Tone.WARN
+        spans.append(
+            (("   " if spans else "") + f"bills on Loops for {coarse(entry.now - entry.bills_since)}", tone)
+        )
+        if not entry.live:
+            spans.append((" (5 deactivates)", Tone.DIM))
+    return tuple(spans)
 
 
 def _shortened(path: str, room: int) -> str:

@@ -173,6 +173,15 @@ class VirtualTable[ItemT](LineView, can_focus=True):
         if self.cursor_key != before:
             self.post_message(self.Moved(self, self.cursor_key, by_hand=False))
 
+    def set_columns(self, columns: Sequence[Column]) -> None:
+        """Show these columns from now on; cells are written for them from the next ``show`` on."""
+        columns = tuple(columns)
+        if columns != self._columns:
+            self._columns = columns
+            self._fit_width = -1
+            self._painted.clear()
+            self.refresh()
+
     def set_empty(self, lines: Sequence[Line]) -> None:
         """What to say where there are no rows."""
         if list(lines) != self.empty:

@@ -1,0 +1,183 @@
+"""What the Runs screen asks for beyond a command to a run's host: going on with a run, deleting its record."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engine.store.errors import StoreError
+from engine.store.rows import RunState
+from loops_tui.lease_words import counted
+from loops_tui.ports import StartRefused
+from loops_tui.screens.runs_read import RunEntry
+from loops_tui.widgets.confirm import Ask, Choice, Tell, confirm
+from loops_tui.widgets.form import Field, Form, whole_number
+
+if TYPE_CHECKING:
+    from engine.store.history_queries import RecordSize
+    from engine.store.store import Store
+    from loops_tui.app import LoopsApp
+
+
+def can_resume(entry: RunEntry) -> bool:
+    """Whether there is a checkpoint to go on from, and nobody goes on already."""
+    return not entry.live and entry.checkpoint is not None
+
+
+def ask_to_resume(app: LoopsApp, entry: RunEntry) -> None:
+    """Ask, then go on with a run from its last checkpoint in this process."""
+    run, checkpoint = entry.run, entry.checkpoint
+    if checkpoint is None:
+        return
+    lines = [f"  {run.name}  {run.run_id}", "", f"It goes on from {checkpoint.name}."]
+    again = run.step - checkpoint.step
+    if again > 0:
+        lines.append(f"{counted(again, 'step')} after it are trained again.")
+    if run.scope != "local":
+        lines.append(f"Its Loops is {run.scope}: this bills.")
+    if checkpoint.step >= run.max_steps > 0:
+        _ask_for_more_steps(app, entry, lines)
+        return
+
+    def answered(answer: str | None) -> None:
+        if answer == "yes":
+            resume(app, run.run_id)
+
+    choices = [Choice("cancel", "Cancel", "escape"), Choice("yes", "Resume", "y")]
+    app.push_screen(Ask("Resume this run?", lines, choices), answered)
+
+
+def _ask_for_more_steps(app: LoopsApp, entry: RunEntry, lines: Sequence[str]) -> None:
+    """A run that has done all its steps goes on only with more of them."""
+    run = entry.run
+    steps = Field(
+        "steps",
+        "Train up to step",
+        str(run.max_steps * 2),
+        check=lambda text: whole_number(text, above=run.max_steps),
+    )
+
+    def answered(values: dict[str, str] | None) -> None:
+        if values is not None:
+            resume(app, run.run_id, [f"training.max_steps={int(values['steps'])}"])
+
+    note = f"It has done all of its {run.max_steps} steps."
+    app.push_screen(Form("Resume this run?", [*lines, note], [steps], "Resume"), answered)
+
+
+def resume(app: LoopsApp, run_id: str, overrides: Sequence[str] = ()) -> None:
+    """Go on with a run in this process and open its screen."""
+    app.notice = f"resuming {run_id}: loading the engine, then the checkpoint …"
+
+    async def work() -> None:
+        try:
+            await asyncio.to_thread(lambda: app.hosting.resume(run_id, tuple(overrides)))
+        except StartRefused as error:
+            app.push_screen(Tell("The run was not resumed", [str(error), *error.details]))
+            return
+        finally:
+            app.notice = None
+        app.open_run(run_id)
+
+    app.spawn(work())
+
+
+def can_delete(entry: RunEntry) -> bool:
+    """Whether nothing of the run is alive; the store looks again when it comes to it."""
+    return not entry.live and not entry.sandboxes and entry.bills_since is None
+
+
+def ask_to_delete(app: LoopsApp, entry: RunEntry) -> None:
+    """Ask, naming what goes and what stays, then delete the record of a run."""
+    run = entry.run
+
+    async def work() -> None:
+        try:
+            size = await app.feed.call(lambda store: _size_of(store, run.run_id))
+        except StoreError as error:
+            app.notify(str(error), title="Not deleted", severity="error", markup=False)
+            return
+        dialog = confirm("Delete", "records", [f"{run.name}  {run.run_id}"], _what_goes(app, entry, size))
+        app.push_screen(dialog, answered)
+
+    def answered(answer: str | None) -> None:
+        if answer == "yes":
+            app.spawn(_delete(app, run.run_id))
+
+    app.spawn(work())
+
+
+def _size_of(store: Store, run_id: str) -> RecordSize:
+    with contextlib.closing(store.reader()) as reader:
+        return reader.record_size(run_id)
+
+
+def _what_goes(app: LoopsApp, entry: RunEntry, size: RecordSize) -> str:
+    parts = [
+        counted(number, noun)
+        for number, noun in (
+            (size.steps, "step"),
+            (size.groups, "group"),
+            (size.attempts, "attempt"),
+            (size.transcripts, "transcript"),
+        )
+        if number
+    ]
+    gone = (
+        f"Deleted: {', '.join(parts)} and the log, from the store."
+        if parts
+        else "Deleted: its row and its log."
+    )
+    directory = Path(entry.run.run_dir)
+    if directory.is_relative_to(app.project_dir):
+        directory = directory.relative_to(app.project_dir)
+    stays = f"Stays: the directory {directory}"
+    if size.checkpoints:
+        stays += f", and {counted(size.checkpoints, 'checkpoint')} on Loops, which this project then no longer knows"
+    undone = "" if entry.run.state is RunState.DONE else " A run without its record cannot be resumed."
+    return f"{gone} {stays}.{undone}"
+
+
+async def _delete(app: LoopsApp, run_id: str) -> None:
+    try:
+        store = await app.feed.call(lambda store: store)
+        await asyncio.to_thread(store.delete_run, run_id)  # seconds for a long run: not in the reading thread
+    except StoreError as error:
+        app.notify(str(error), title="Not deleted", severity="error", markup=False)
+        return
+    if app.run_in_hand == run_id:
+        app.run_in_hand = None
+    app.notify(f"the record of {run_id} is deleted", markup=False)
+    app.poke()
+
+
+async def ask_to_clean_up(app: LoopsApp, entry: RunEntry) -> None:
+    """Ask, then release the sandboxes of a run that has ended."""
+    run = entry.run
+    try:
+        names = await app.feed.call(lambda store: _left_by(store, run.run_id))
+    except StoreError as error:
+        app.notify(str(error), title="Not cleaned up", severity="error", markup=False)
+        return
+    if not names:
+        app.poke()
+        return
+
+    def answered(answer: str | None) -> None:
+        if answer == "yes":
+            app.clean_up(names)
+
+    app.push_screen(confirm("Release", "sandbox" if len(names) == 1 else "sandboxes", names), answered)
+
+
+def _left_by(store: Store, run_id: str) -> list[str]:
+    """The sandboxes of a run that nobody alive holds."""
+    from engine.store.leases import OPEN_STATES
+
+    with contextlib.closing(store.reader()) as reader:
+        rows = reader.leases(run_id, states=OPEN_STATES)
+        return [view.lease.name for view in reader.lease_views(rows, time.time()) if view.left_behind]
