@@ -53,7 +53,8 @@ class Exec:
 
     ``status``: "completed" (it ended by itself, whatever its exit code), "timed_out" (its deadline ended it and
     everything it had started), "killed" (a signal ended it, or ``kill``/``kill_all`` did).
-    ``exit_code``: as the shell reports it, 128 + n after signal n; None after "timed_out".
+    ``exit_code``: as the shell reports it, 128 + n after signal n; None after "timed_out", and after "killed" where
+    the provider does not tell the signal.
     ``output`` holds both streams in order of arrival (exactly in order with ``merge_stderr``).
     ``truncated``: a stream was longer than ``max_output`` bytes; its head and tail are kept around a mark.
     ``seconds``: wall time inside the provider.

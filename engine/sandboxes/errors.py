@@ -7,6 +7,7 @@ A *command* that fails is no error: it is an :class:`~engine.sandboxes.contract.
 ``ProviderError``       base of the provider's failures: the attempt did not happen, try it in a fresh sandbox
 ``TransientError``      may work when tried again (``retry_after`` seconds, where the provider said so)
 ``QuotaError``          the account's or the machine's limit is reached: start fewer, then try again
+``RateLimited``         asked too often: ask more slowly
 ``CredentialsError``    the provider refuses who we are; retrying is pointless until a person acts
 ``PermanentError``      the provider refuses what we ask (unknown image, name taken, isolation not available)
 ``SandboxGone``         this sandbox no longer exists or no longer answers; another one may work
@@ -43,6 +44,10 @@ class TransientError(ProviderError):
 
 class QuotaError(TransientError):
     """A limit of the account or of the machine is reached; fewer sandboxes at once would help."""
+
+
+class RateLimited(TransientError):
+    """The provider is asked too often; the same call later, and fewer of them, would help."""
 
 
 class CredentialsError(ProviderError):

@@ -19,6 +19,7 @@ from engine.sandboxes.errors import (
     TransientError,
 )
 from engine.sandboxes.local.inside.frames import MAX_BODY, Message, Unpacker, pack
+from engine.sandboxes.outputs import joined
 from engine.sandboxes.trees import PlainFile, absolute_path, plain_files, plain_text
 
 _ANSWER_SECONDS = 30.0
@@ -247,29 +248,8 @@ def _exec_result(header: dict[str, Any], body: bytes, *, merged: bool) -> Exec:
         head, tail = body[at : at + head_size], body[at + head_size : at + head_size + tail_size]
         at += head_size + tail_size
         truncated = truncated or dropped > 0
-        texts.append(_text(head, tail, dropped))
+        texts.append(joined(head, tail, dropped))
     stdout = texts[0]
     stderr = "" if merged else texts[1]
     output = texts[2] if len(texts) > 2 else stdout or stderr
     return Exec(header["status"], header["exit_code"], stdout, stderr, output, truncated, header["seconds"])
-
-
-def _text(head: bytes, tail: bytes, dropped: int) -> str:
-    if dropped == 0:
-        return (head + tail).decode("utf-8", "replace")
-    # A character that the cut went through is dropped whole.
-    end = len(head)
-    for back in range(1, min(4, len(head)) + 1):
-        byte = head[-back]
-        if byte & 0xC0 == 0x80:
-            continue
-        length = 4 if byte >= 0xF0 else 3 if byte >= 0xE0 else 2 if byte >= 0xC0 else 1
-        if length > back:
-            end -= back
-        break
-    start = 0
-    while start < min(3, len(tail)) and tail[start] & 0xC0 == 0x80:
-        start += 1
-    dropped += len(head) - end + start
-    kept = head[:end].decode("utf-8", "replace"), tail[start:].decode("utf-8", "replace")
-    return f"{kept[0]}\n[… {dropped} bytes left out …]\n{kept[1]}"
