@@ -48,6 +48,7 @@ async def start(request: Request) -> Response:
 
 
 async def _stream(box: Box, process: Running) -> AsyncIterator[str]:
+    sent = {"stdout": 0, "stderr": 0}
     said = time.monotonic()
     while True:
         ended = process.done.is_set()
@@ -55,11 +56,14 @@ async def _stream(box: Box, process: Running) -> AsyncIterator[str]:
         if sandbox is None:
             yield _line("error", "sandbox is gone")
             return
-        out, err = await box.processes.refresh(sandbox, process)
-        for kind, text in (("stdout", out), ("stderr", err)):
-            if text:
+        if not ended:
+            await box.processes.refresh(sandbox, process)
+        for stream, before in list(sent.items()):
+            text: str = getattr(process, stream)
+            if len(text) > before:
+                yield _line(stream, text[before:])
+                sent[stream] = len(text)
                 said = time.monotonic()
-                yield _line(kind, text)
         if ended:
             yield _line("result", json.dumps(process.to_json(LIST_BYTES)))
             return

@@ -191,20 +191,16 @@ class Processes:
                 return
             await asyncio.sleep(0.002)
 
-    async def refresh(self, sandbox: Sandbox, process: Running) -> tuple[str, str]:
-        """Read a streamed process's files; what is new of both streams."""
-        news: list[str] = []
+    async def refresh(self, sandbox: Sandbox, process: Running) -> None:
+        """Read a streamed process's files."""
         for stream, suffix in (("stdout", "out"), ("stderr", "err")):
             try:
                 data = await sandbox.read(f"{process.files}.{suffix}", KEPT_BYTES)
             except (SandboxFileError, ProviderError):
                 data = b""
             text = data.decode("utf-8", "replace")
-            new = text[len(getattr(process, stream)) :]
+            process.logs += text[len(getattr(process, stream)) :]
             setattr(process, stream, text)
-            process.logs += new
-            news.append(new)
-        return news[0], news[1]
 
     async def wait(self, process: Running, seconds: float | None) -> bool:
         """Whether it ended within the time. Raises Refusal where the sandbox died meanwhile."""

@@ -270,7 +270,7 @@ class World:
             and box.status in ("DEPLOYED", "FAILED")
         ):
             self.tell("expired", box)
-            self.delete_box(box, "expired")
+            self.delete_box(box, "expired", self.settings.delete_seconds)
 
     def advance(self, seconds: float) -> None:
         """Put the clock forward; what has expired by then is deleted."""
