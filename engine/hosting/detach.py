@@ -32,9 +32,14 @@ class DetachFailed(HostingError):
 
 
 def detach_run(
-    config: Path | str, overrides: Sequence[str], project_dir: Path, *, timeout: float = CLAIM_SECONDS
+    config: Path | str | None,
+    overrides: Sequence[str],
+    project_dir: Path,
+    *,
+    timeout: float = CLAIM_SECONDS,
+    resume: str | None = None,
 ) -> str:
-    """Start a detached run and return its id once it is claimed. Blocks, bounded.
+    """Start a detached run, or go on with the run ``resume``, and return its id once it is claimed. Blocks, bounded.
 
     Raises DetachFailed with the other process's own sentence, StoreError where the project directory is unusable.
     """
@@ -43,7 +48,8 @@ def detach_run(
     report_read, report_write = os.pipe()
     log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     request = {
-        "config": str(config),
+        "config": None if config is None else str(config),
+        "resume": resume,
         "overrides": list(overrides),
         "project_dir": str(project_dir),
         "report_fd": report_write,

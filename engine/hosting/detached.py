@@ -1,6 +1,6 @@
 """The process of a detached run: ``python -m engine.hosting.detached``, started by ``engine.hosting.detach``.
 
-Reads one JSON object from standard input (``config``, ``overrides``, ``project_dir``, ``report_fd``) and writes one
+Reads one JSON object from standard input (``config`` or ``resume``, ``overrides``, ``project_dir``, ``report_fd``) and writes one
 line of JSON to the report descriptor: ``{"run": id}`` once the run is claimed, or ``{"error": …, "status": n}``.
 """
 
@@ -52,6 +52,7 @@ def main() -> int:
                 request["overrides"],
                 project_dir,
                 kind="detached",
+                resume=request["resume"],
                 told=lambda text: print(text, flush=True),
                 claimed=lambda run_id: report.send(run=run_id),
             )

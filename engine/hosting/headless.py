@@ -10,7 +10,8 @@ from pathlib import Path
 
 from engine.hosting.host import RunHost, Train
 from engine.hosting.local_server import LocalServer
-from engine.hosting.prepare import load_project, require_sound
+from engine.hosting.prepare import require_sound
+from engine.hosting.resuming import load_run, require_resumable
 from engine.hosting.signals import FAILED, SignalDrain, exit_status, signals_to
 from engine.recipes.control import RunControl
 from engine.store.rows import RunRow
@@ -25,7 +26,7 @@ class HeadlessEnd:
 
 
 async def run_headless(
-    config: Path | str,
+    config: Path | str | None,
     overrides: Sequence[str],
     project_dir: Path,
     *,
@@ -34,8 +35,11 @@ async def run_headless(
     claimed: Callable[[str], None] = lambda _: None,
     cut_off: Callable[[HeadlessEnd], None] = lambda _: None,
     train: Train | None = None,
+    resume: str | None = None,
 ) -> HeadlessEnd:
     """Load, check and run a config on this loop (the main thread's) until it has ended.
+
+    With ``resume`` (a run, as a person names it) that run goes on from its last checkpoint; ``config`` is None then.
 
     ``told`` gets sentences for a person, ``claimed`` the run's id once it is in the store. The first SIGINT, SIGTERM
     or SIGHUP stops the run after the step in flight, the second aborts it. A third one ends the process where the
@@ -55,20 +59,20 @@ async def run_headless(
 
     def end_before_it_begins(name: str) -> None:
         if begun:  # meanwhile
-            control.stop_after_step(name)
+            control.stop_after_step(name, "interrupt")
         elif main is not None:
             main.cancel()
 
     def drain(name: str) -> None:
         if begun:
-            control.stop_after_step(name)
+            control.stop_after_step(name, "interrupt")
             told(f"{name}: stopping after the step in hand; once more to abort")
         else:
             loop.call_soon_threadsafe(end_before_it_begins, name)
             told(f"{name}: nothing has been started yet; ending")
 
     def force(name: str) -> None:
-        control.abort(name)
+        control.abort(name, "interrupt")
         told(f"{name}: aborting, releasing what the run holds")
 
     def give_up(name: str) -> None:
@@ -91,10 +95,20 @@ async def run_headless(
     server = LocalServer(project_dir)
     with signals_to(signals, loop):
         try:
-            project = await asyncio.to_thread(load_project, config, overrides, project_dir)
+            project, resumption = await asyncio.to_thread(load_run, config, overrides, project_dir, resume)
             try:
                 await require_sound(project, project_dir, server, told)
-                host = RunHost(project, project_dir, server, kind=kind, control=control, train=train)
+                if resumption is not None:
+                    await require_resumable(project, resumption, project_dir, told)
+                host = RunHost(
+                    project,
+                    project_dir,
+                    server,
+                    kind=kind,
+                    control=control,
+                    train=train,
+                    resumption=resumption,
+                )
                 begun = True
                 claimed(await asyncio.to_thread(host.begin))
                 run = await host.run()

@@ -18,6 +18,7 @@ from engine.config.problems import ConfigError
 from engine.hosting.errors import HostingError
 from engine.hosting.local_server import LocalServer
 from engine.hosting.pulse import Pulse
+from engine.hosting.resuming import Resumption, config_digest
 from engine.recipes.contract import LoopsEndpoint, Outcome, RunFailed, RunHandle
 from engine.recipes.control import RunControl
 from engine.store.errors import PartLost, StoreError
@@ -43,7 +44,8 @@ type Train = Callable[[Project, RunHandle], Awaitable[Outcome]]
 class RunHost:
     """One run in this process: ``begin``, then ``await run()``. ``control`` may be used from any thread.
 
-    ``train`` replaces the config's recipe (tests; recipes of other packages).
+    ``train`` replaces the config's recipe (tests; recipes of other packages). With a ``resumption`` the run goes on
+    where that says, under its own id and in its own directory.
     """
 
     def __init__(
@@ -55,12 +57,14 @@ class RunHost:
         kind: str,
         control: RunControl | None = None,
         train: Train | None = None,
+        resumption: Resumption | None = None,
     ) -> None:
         self._project = project
         self._project_dir = project_dir
         self._server = server
         self._kind = kind
         self._train_function = train
+        self._resumption = resumption
         self.control = control or RunControl()
         self.run_id = ""
         self.host_id = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
@@ -90,35 +94,52 @@ class RunHost:
 
     def _begin(self) -> str:
         self._store.redactor.add(secret_values(self._project.environ))
-        project, now = self._project, time.time()
+        now, pid = time.time(), os.getpid()
+        host = HostRow(
+            self.host_id, pid, process_started(pid) or now, socket.gethostname(), self._kind, now, time.time()
+        )
+        resumption = self._resumption
+        if resumption is None:
+            run = self._new_run(now)
+            self._store.create_run(run)
+            self._row = self._store.claim(run.run_id, host)
+        else:
+            self._row = self._store.take_up(host, resumption.take_up(self._project))
+        self.run_id = self._row.run_id
+        self._recorder = self._store.recorder(self.run_id, host_id=self.host_id)
+        for line in self._project.describe():
+            self._recorder.log("info", "run", line)
+        if resumption is not None:
+            for line in resumption.describe():
+                self._recorder.log("info", "run", line)
+            for line in resumption.warnings:
+                self._recorder.log("warning", "run", line)
+        return self.run_id
+
+    def _new_run(self, now: float) -> RunRow:
+        project = self._project
         config = project.config
-        self.run_id = new_run_id(now)
-        run = RunRow(
-            run_id=self.run_id,
+        run_id = new_run_id(now)
+        return RunRow(
+            run_id=run_id,
             name=project.name,
             recipe=str(config.recipe),
             state=RunState.CREATED,
             created_at=now,
             config_path=str(project.path),
             config_toml=project.config_toml,
-            run_dir=str(project.runs_dir / self.run_id),
+            run_dir=str(project.runs_dir / run_id),
             base_model=config.model.base_model,
             max_steps=config.training.max_steps,
             mode=str(config.training.mode),
             group_size=config.training.group_size,
             groups_per_step=config.training.groups_per_step,
             scope=str(project.scope),
+            info={
+                "config_sha256": config_digest(project.source),
+                "overrides": sorted(project.loaded.overrides),
+            },
         )
-        self._store.create_run(run)
-        pid = os.getpid()
-        host = HostRow(
-            self.host_id, pid, process_started(pid) or now, socket.gethostname(), self._kind, now, time.time()
-        )
-        self._row = self._store.claim(self.run_id, host)
-        self._recorder = self._store.recorder(self.run_id, host_id=self.host_id)
-        for line in project.describe():
-            self._recorder.log("info", "run", line)
-        return self.run_id
 
     # -- the run ------------------------------------------------------------------------------------------------
 
@@ -162,8 +183,17 @@ class RunHost:
 
     async def _train(self, recorder: RunRecorder) -> Outcome:
         endpoint = await self._endpoint(recorder)
+        assert self._row is not None
         handle = RunHandle(
-            self.run_id, recorder, self.control, endpoint, store=self._store, host_id=self.host_id
+            self.run_id,
+            recorder,
+            self.control,
+            endpoint,
+            store=self._store,
+            host_id=self.host_id,
+            resume_from=self._resumption.checkpoint if self._resumption is not None else None,
+            start_weights=self._start_weights(),
+            info=dict(self._row.info),
         )
         training = asyncio.ensure_future(_no_exit(self._recipe()(self._project, handle)))
         watching = asyncio.create_task(self._server.until_dead() if endpoint.scope == "local" else _never())
@@ -208,6 +238,13 @@ class RunHost:
             )
         recorder.run(loops_url=url)
         return LoopsEndpoint(scope, url, key)
+
+    def _start_weights(self) -> str | None:
+        """[model] from_checkpoint as Loops' address. Raises StoreError where this project has no such checkpoint."""
+        wanted = self._project.config.model.from_checkpoint
+        if wanted is None or wanted.startswith("bt://"):
+            return wanted
+        return self._store.reader().checkpoint(wanted).trainer_path
 
     def _recipe(self) -> Train:
         if self._train_function is not None:
@@ -275,11 +312,11 @@ class RunHost:
             return
         self._store_error = error
         log.error("%s", error)
-        self.control.abort("store")
+        self.control.abort("store", lost=True)
 
     def _taken_over(self, why: str) -> None:
         self._lost = why
-        self.control.abort(why)
+        self.control.abort(why, lost=True)
 
     def _crashed(self, error: Exception) -> str:
         """An error nobody foresaw: one sentence, and the traceback where a developer finds it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import queue
 import threading
 import time
 from collections.abc import Callable
@@ -47,6 +48,7 @@ class Pulse:
         self._seen: int | None = None
         self._wishes = control.wishes
         self._failing = False
+        self._answers: queue.SimpleQueue[tuple[CommandRow, bool, str]] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._beat, name=f"pulse {self._run_id}", daemon=True)
 
     def start(self) -> None:
@@ -56,6 +58,10 @@ class Pulse:
         """End the thread, bounded."""
         self._end.set()
         self._thread.join(_JOIN_SECONDS)
+        try:
+            self._tell_answers()
+        except StoreError as error:
+            log.warning("%s", error)
 
     def _beat(self) -> None:
         next_beat = 0.0
@@ -67,6 +73,7 @@ class Pulse:
                 if (still := self._stillness.look()) is not None:
                     self._recorder.log("warning", "host", still)
                 self._look()
+                self._tell_answers()
                 self._failing = False
             except StoreError as error:
                 # The store's own listener ends the run if this lasts; here it is only said once.
@@ -121,10 +128,20 @@ class Pulse:
             case "abort":
                 control.abort("command")
                 answer = "aborting"
+            case "save":
+                # Answered again, with the checkpoint's name, once Loops has it.
+                state, answer = CommandState.ACCEPTED, f"a checkpoint is saved after step {step}"
+                control.save(lambda done, text: self._answers.put((command, done, text)))
             case _:
                 state, answer = CommandState.REFUSED, f"this run cannot {command.kind}"
         self._store.answer(command.command_id, state, answer)
         self._recorder.log("info", "host", f"{command.kind} was asked for: {answer}")
+
+    def _tell_answers(self) -> None:
+        """Pass on what the recipe said of commands that take it a while; from this thread, for it may not wait."""
+        while not self._answers.empty():
+            command, done, text = self._answers.get()
+            self._store.answer(command.command_id, CommandState.DONE if done else CommandState.FAILED, text)
 
     def _show(self, run: RunRow) -> None:
         """Keep the run's state true to what was asked of it; the recipe only knows starting and running."""

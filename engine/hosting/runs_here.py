@@ -15,7 +15,8 @@ from engine.hosting.engine_loop import EngineLoop
 from engine.hosting.errors import HostingError
 from engine.hosting.host import RunHost, Train
 from engine.hosting.local_server import LocalServer
-from engine.hosting.prepare import check_config, load_project, require_sound
+from engine.hosting.prepare import check_config, require_sound
+from engine.hosting.resuming import load_run, require_resumable
 
 if TYPE_CHECKING:
     from engine.config.report import CheckReport
@@ -51,8 +52,18 @@ class RunsHere:
 
         Raises ConfigError, CheckFailed, HostingError or StoreError.
         """
+        return self._begin(config, overrides, None)
+
+    def resume(self, ref: str, overrides: Sequence[str] = ()) -> str:
+        """Go on with a run that has ended, from its last checkpoint; returns its id. Blocks for seconds.
+
+        Raises as ``start``, and HostingError where it cannot go on, with one sentence.
+        """
+        return self._begin(None, overrides, ref)
+
+    def _begin(self, config: Path | str | None, overrides: Sequence[str], resume: str | None) -> str:
         began: concurrent.futures.Future[str] = concurrent.futures.Future()
-        self._loop.submit(self._host(config, tuple(overrides), began))
+        self._loop.submit(self._host(config, tuple(overrides), resume, began))
         return began.result(BEGIN_SECONDS)
 
     def check(
@@ -100,14 +111,29 @@ class RunsHere:
         self._server.close()
 
     async def _host(
-        self, config: Path | str, overrides: tuple[str, ...], began: concurrent.futures.Future[str]
+        self,
+        config: Path | str | None,
+        overrides: tuple[str, ...],
+        resume: str | None,
+        began: concurrent.futures.Future[str],
     ) -> None:
         project: Project | None = None
         try:
             try:
-                project = await asyncio.to_thread(load_project, config, overrides, self._project_dir)
+                project, resumption = await asyncio.to_thread(
+                    load_run, config, overrides, self._project_dir, resume
+                )
                 await require_sound(project, self._project_dir, self._server)
-                host = RunHost(project, self._project_dir, self._server, kind=self._kind, train=self._train)
+                if resumption is not None:
+                    await require_resumable(project, resumption, self._project_dir)
+                host = RunHost(
+                    project,
+                    self._project_dir,
+                    self._server,
+                    kind=self._kind,
+                    train=self._train,
+                    resumption=resumption,
+                )
                 run_id = await asyncio.to_thread(host.begin)
             except (SystemExit, KeyboardInterrupt) as error:
                 began.set_exception(

@@ -17,6 +17,10 @@ class UnknownRun(StoreError):
     """A name that fits no run, or more than one; the message lists candidates."""
 
 
+class UnknownCheckpoint(StoreError):
+    """A name that fits no saved checkpoint of its run; the message lists those that there are."""
+
+
 class PartLost(StoreError):
     """One row could not be stored, or a run directory could not be written; everything else goes on."""
 

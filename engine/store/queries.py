@@ -14,7 +14,7 @@ from engine.store.history_queries import HistoryQueries
 from engine.store.hosts import is_alive, marks
 from engine.store.leases import LeaseQueries
 from engine.store.measured import MeasuredQueries
-from engine.store.references import resolve
+from engine.store.references import resolve, resolve_checkpoint
 from engine.store.resume import last_checkpoint
 from engine.store.rows import (
     FINAL_STATES,
@@ -231,6 +231,14 @@ class StoreReader(LeaseQueries, MeasuredQueries, HistoryQueries, RunQueries):
         where, values = ("", []) if run_id is None else ("WHERE run_id = ?", [run_id])
         order = "ORDER BY created_at DESC, step DESC LIMIT ?"
         return self._rows(CheckpointRow, f"SELECT * FROM checkpoints {where} {order}", [*values, limit])
+
+    def checkpoint(self, ref: str) -> CheckpointRow:
+        """The saved checkpoint that "RUN" (its furthest) or "RUN@step-000010" means.
+
+        Raises UnknownRun or UnknownCheckpoint.
+        """
+        with self._reading() as connection:
+            return resolve_checkpoint(connection, _bindable(ref))
 
     def last_checkpoint(self, run_id: str) -> CheckpointRow | None:
         """The furthest checkpoint of a run that Loops has whole: what a resume goes on from."""

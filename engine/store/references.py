@@ -1,4 +1,4 @@
-"""Which run a person means."""
+"""Which run, or which checkpoint of one, a person means."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import sqlite3
 from pathlib import Path
 
 from engine.store.codec import decode_row
-from engine.store.errors import UnknownRun
-from engine.store.rows import RunRow
+from engine.store.errors import UnknownCheckpoint, UnknownRun
+from engine.store.resume import last_checkpoint
+from engine.store.rows import CheckpointRow, CheckpointState, RunRow
 
 _SHOWN = 8
 """Candidates named in an error."""
@@ -44,6 +45,33 @@ def resolve(connection: sqlite3.Connection, ref: str) -> RunRow:
     if not newest:
         raise UnknownRun(f"there is no run {ref!r}: this project's store has no runs yet")
     raise UnknownRun(f"there is no run {ref!r} in this project's store; the newest are {_list(newest)}")
+
+
+def resolve_checkpoint(connection: sqlite3.Connection, ref: str) -> CheckpointRow:
+    """The saved checkpoint behind "RUN" (its furthest one) or "RUN@step-000010"; RUN as in ``resolve``.
+
+    Raises UnknownRun or UnknownCheckpoint.
+    """
+    run_ref, at, name = ref.strip().rpartition("@")
+    run = resolve(connection, run_ref if at else ref)
+    if not at:
+        found = last_checkpoint(connection, run.run_id)
+        if found is None:
+            raise UnknownCheckpoint(f"the run {run.run_id} has no saved checkpoint")
+        return found
+    rows = connection.execute(
+        "SELECT * FROM checkpoints WHERE run_id = ? ORDER BY step", (run.run_id,)
+    ).fetchall()
+    checkpoints = [decode_row(CheckpointRow, row) for row in rows]
+    saved = [row for row in checkpoints if row.state is CheckpointState.SAVED]
+    for row in saved:
+        if row.name == name:
+            return row
+    there = ", ".join(row.name for row in saved[-_SHOWN:]) or "none"
+    state = next((f", it is {row.state}" for row in checkpoints if row.name == name), "")
+    raise UnknownCheckpoint(
+        f"the run {run.run_id} has no saved checkpoint {name!r}{state}; saved are {there}"
+    )
 
 
 def _find(connection: sqlite3.Connection, where: str, values: tuple[str, ...]) -> list[RunRow]:

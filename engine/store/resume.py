@@ -20,10 +20,12 @@ from engine.store.rows import CheckpointRow, CheckpointState, HostRow, RunRow, R
 class TakeUp:
     """How a run goes on: after ``step`` steps, with groups from ``next_group`` on still to come.
 
-    ``changes`` are further fields of the run's row as they are from now on.
+    ``before`` is the host that had the run when this was decided. ``changes`` are further fields of the run's row as
+    they are from now on.
     """
 
     run_id: str
+    before: str | None
     step: int = 0
     next_group: int = 0
     changes: dict[str, Any] = field(default_factory=dict)
@@ -42,11 +44,13 @@ def last_checkpoint(connection: sqlite3.Connection, run_id: str) -> CheckpointRo
 def take_up(connection: sqlite3.Connection, host: HostRow, wanted: TakeUp, redactor: Redactor) -> RunRow:
     """Claim an ended run for ``host`` and take back what it did after ``wanted.step``. One transaction.
 
-    Raises StoreError where the run has not ended.
+    Raises StoreError where the run has not ended, or where another process was quicker.
     """
     run = hosts.read_run(connection, wanted.run_id)
     if not run.state.final:
         raise StoreError(f"run {run.run_id} is {run.state}; only a run that has ended can be resumed")
+    if run.host_id != wanted.before:
+        raise StoreError(f"run {run.run_id} was taken up by another process meanwhile")
     hosts.claim_run(connection, run.run_id, host, RunState.STARTING)
     _roll_back(connection, wanted)
     changes = {"step": wanted.step, "policy_version": wanted.step, "phase": "", **wanted.changes}

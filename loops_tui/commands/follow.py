@@ -150,10 +150,11 @@ def follow_to_end(store: Store, run_id: str, after_log: int) -> RunRow:
 
 
 class BackgroundFollower:
-    """Follows a run of this process from a thread, while the main thread carries it."""
+    """Follows a run of this process from a thread, while the main thread carries it; its log from ``after_log`` on."""
 
-    def __init__(self, project_dir: Path) -> None:
+    def __init__(self, project_dir: Path, after_log: int = 0) -> None:
         self._project_dir = project_dir
+        self._after_log = after_log
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
         self.failure: str | None = None
@@ -179,7 +180,7 @@ class BackgroundFollower:
 
         try:
             with Store.open(self._project_dir) as store, progress_sink(sys.stderr) as sink:
-                follower = Follower(store.reader(), run_id, sink)
+                follower = Follower(store.reader(), run_id, sink, self._after_log)
                 self._errors = follower.errors
                 while not self._end.wait(LOOK_SECONDS):
                     follower.look()

@@ -45,13 +45,20 @@ def check_failure(sentence: str) -> dict[str, Any]:
     return {"ok": False, "findings": findings, "lines": []}
 
 
-def run(config: str, overrides: Sequence[str], out: Output, *, project_dir: Path | None = None) -> int:
-    """Run a config here until it has ended."""
+def run(
+    config: str | None,
+    overrides: Sequence[str],
+    out: Output,
+    *,
+    resume: str | None = None,
+    project_dir: Path | None = None,
+) -> int:
+    """Run a config, or go on with the run ``resume``, here until it has ended."""
     from engine.hosting.headless import run_headless
 
     here = project_dir or Path.cwd()
-    out.note(f"Checking {config} …")
-    follower = BackgroundFollower(here)
+    _say_begin(config, resume, out)
+    follower = BackgroundFollower(here, after_log=_last_log(here, resume))
 
     def cut_off(end: HeadlessEnd) -> None:
         follower.stop()
@@ -59,11 +66,42 @@ def run(config: str, overrides: Sequence[str], out: Output, *, project_dir: Path
 
     try:
         end = asyncio.run(
-            run_headless(config, overrides, here, told=out.note, claimed=follower.start, cut_off=cut_off)
+            run_headless(
+                config,
+                overrides,
+                here,
+                told=out.note,
+                claimed=follower.start,
+                cut_off=cut_off,
+                resume=resume,
+            )
         )
     finally:
         follower.stop()
     return _tell_end(end, here, out, follower)
+
+
+def _say_begin(config: str | None, resume: str | None, out: Output) -> None:
+    """Raises UsageError unless exactly one of the two is named."""
+    if (config is None) == (resume is None):
+        raise UsageError("name either a config or, with --resume, a run that has ended")
+    out.note(f"Checking {config} …" if resume is None else f"Resuming {resume} …")
+
+
+def _last_log(project_dir: Path, resume: str | None) -> int:
+    """Where the log of a run ends that is about to go on: what it said before is not told again."""
+    from engine.store.errors import StoreError
+    from engine.store.store import Store
+
+    if resume is None or not Store.exists(project_dir):
+        return 0
+    try:
+        with Store.open(project_dir) as store:
+            reader = store.reader()
+            rows = reader.last_log(reader.run(resume).run_id, 1)
+    except StoreError:
+        return 0  # whoever resumes it says what is wrong
+    return rows[-1].log_id if rows else 0
 
 
 def _tell_end(end: HeadlessEnd, here: Path, out: Output, follower: BackgroundFollower) -> int:
@@ -85,14 +123,16 @@ def _held(project_dir: Path, run_id: str) -> LeaseCounts | None:
         return store.reader().lease_counts().get(run_id)
 
 
-def run_detached(config: str, overrides: Sequence[str], out: Output) -> int:
-    """Start a run in a process of its own and return once it has begun."""
+def run_detached(
+    config: str | None, overrides: Sequence[str], out: Output, *, resume: str | None = None
+) -> int:
+    """Start a run, or go on with one, in a process of its own and return once it has begun."""
     from engine.hosting.detach import detach_run
     from engine.store.store import Store
 
     here = Path.cwd()
-    out.note(f"Checking {config} …")
-    run_id = detach_run(config, overrides, here)
+    _say_begin(config, resume, out)
+    run_id = detach_run(config, overrides, here, resume=resume)
     with Store.open(here) as store:
         row = store.reader().run(run_id)
         held = store.reader().lease_counts().get(run_id)

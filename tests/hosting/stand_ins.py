@@ -56,7 +56,7 @@ class AddressOnly(LocalServer):
 
 
 async def obedient(project: Project, handle: RunHandle) -> Outcome:
-    """Runs until it is told to stop, then finishes one step."""
+    """Runs until it is told to stop, then finishes one step; the first save succeeds, the others do not."""
     handle.recorder.run(state=RunState.RUNNING)
     handle.recorder.group(GroupRow(handle.run_id, 0, GroupState.RUNNING, "t", 0))
     seen = handle.control.wishes
@@ -64,6 +64,8 @@ async def obedient(project: Project, handle: RunHandle) -> Outcome:
         seen = await handle.control.wait_changed(seen)
     if handle.control.aborted:
         return Outcome(RunState.ABORTED, 0)
+    for number, save in enumerate(handle.control.take_saves()):
+        save.answer(number == 0, "it could not be saved" if number else "saved as step-000001")
     handle.recorder.step(StepRow(handle.run_id, 1, "done", time.time(), time.time(), 1, {"reward/mean": 0.5}))
     handle.recorder.group(GroupRow(handle.run_id, 0, GroupState.TRAINED, "t", 0))
     handle.recorder.run(step=1, reward_first=0.5, reward_last=0.5)

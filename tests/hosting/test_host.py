@@ -154,13 +154,33 @@ async def test_commands_of_another_process_are_carried_out_and_answered(project_
             await until(store, host.run_id, RunState.PAUSED)
             assert await ask("resume") == (CommandState.DONE, "resumed")
             await until(store, host.run_id, RunState.RUNNING)
-            state, answer = await ask("save")
-            assert (state, answer) == (CommandState.REFUSED, "this run cannot save")
             assert await ask("stop") == (CommandState.DONE, "stopping after step 1")
             row = await task
         assert (row.state, row.step, row.loops_run_id) == (RunState.STOPPED, 1, "loops-1")
         with pytest.raises(StoreError, match="has ended already"):
             request(store, host.run_id, "stop")
+
+
+async def test_a_save_is_answered_when_it_is_saved(project_dir: Path) -> None:
+    host = host_of(project_dir, obedient)
+    with Store.open(project_dir) as store:
+        reader = store.reader()
+
+        def answer(command_id: int) -> tuple[CommandState, str | None]:
+            row = reader.command(command_id)
+            assert row is not None
+            return row.state, row.answer
+
+        async with going(host, store) as task:
+            first, second = (store.request(host.run_id, "save").command_id for _ in range(2))
+            async with asyncio.timeout(30):
+                while CommandState.QUEUED in (answer(first)[0], answer(second)[0]):
+                    await asyncio.sleep(0.02)
+            assert answer(first) == (CommandState.ACCEPTED, "a checkpoint is saved after step 1")
+            host.control.stop_after_step()
+            await task
+        assert answer(first) == (CommandState.DONE, "saved as step-000001")
+        assert answer(second) == (CommandState.FAILED, "it could not be saved")
 
 
 async def test_an_abort_settles_what_was_in_flight(project_dir: Path) -> None:

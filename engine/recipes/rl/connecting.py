@@ -171,10 +171,14 @@ class Connections:
         """Never two trainers for one run. Raises RunFailed where the earlier one may still be up."""
         self._phase("ending the earlier Loops run")
         try:
-            for ended in await end_earlier(self._handle.endpoint.url, self._handle.endpoint.api_key, name):
-                self._handle.log("info", "loops", f"the earlier Loops run {ended} is INACTIVE now")
+            ended = await end_earlier(self._handle.endpoint.url, self._handle.endpoint.api_key, name)
         except LoopsError as error:
             raise RunFailed(f"no second trainer is started beside an earlier one: {error}") from error
+        if ended:
+            self._handle.recorder.run(loops_state="INACTIVE", loops_until=time.time())
+            self._handle.log(
+                "info", "loops", f"the earlier Loops run {', '.join(ended)} is INACTIVE, its checkpoints stay"
+            )
 
     async def close(self) -> None:
         """Release the sandboxes, close the clients and, where the config says so, end the Loops run's billing."""

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from engine.config.local_models import model_fingerprint
 from engine.config.tasks import tasks_fingerprint
+from engine.store.resume import TakeUp
+from engine.store.rows import CheckpointRow, RunRow
 
 if TYPE_CHECKING:
     from engine.project import Project
@@ -49,6 +51,20 @@ class Cursor:
     def from_row(cls, stored: dict[str, Any]) -> Cursor:
         """Raises KeyError or TypeError where it was written by something else."""
         return cls(**{**stored, "identity": DataIdentity(**stored["identity"])})
+
+
+def take_up(run: RunRow, checkpoint: CheckpointRow | None, changes: dict[str, Any]) -> TakeUp:
+    """How the store takes a run up: where its checkpoint says, or from the beginning where there is none."""
+    if checkpoint is None:
+        anew = {"reward_first": None, "reward_last": None, "unusable_groups": 0}
+        return TakeUp(run.run_id, run.host_id, changes={**anew, **changes})
+    cursor = Cursor.from_row(checkpoint.cursor)
+    counters = {
+        "reward_first": cursor.reward_first,
+        "reward_last": cursor.reward_last,
+        "unusable_groups": cursor.unusable_groups,
+    }
+    return TakeUp(run.run_id, run.host_id, checkpoint.step, cursor.next_group, {**counters, **changes})
 
 
 def identity_problem(stored: dict[str, Any], project: Project) -> str | None:

@@ -24,7 +24,7 @@ from engine.recipes.rl.order import TaskOrder
 from engine.recipes.rl.report import Reporter
 from engine.recipes.rl.rollout import Rollout
 from engine.recipes.rl.saving import Saver
-from engine.recipes.rl.wording import exhausted_line, resumed_line, solved_line, step_line
+from engine.recipes.rl.wording import exhausted_line, solved_line, step_line
 from engine.store.rows import RunState
 
 if TYPE_CHECKING:
@@ -169,7 +169,6 @@ class _Run:
         collector.next_group = cursor.next_group
         collector.consecutive_unusable = cursor.consecutive_unusable
         collector.unusable_groups = cursor.unusable_groups
-        self.handle.log("info", "run", resumed_line(point, self.settings.training.max_steps))
 
     def _cursor(self, identity: DataIdentity, collector: Collector) -> Cursor:
         return Cursor(

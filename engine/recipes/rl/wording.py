@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.recipes.rl.groups import Group
-from engine.store.rows import CheckpointRow
 
 
 def step_line(step: int, of: int, metrics: dict[str, float]) -> str:
@@ -25,11 +24,6 @@ def step_line(step: int, of: int, metrics: dict[str, float]) -> str:
 
 def _groups(count: float) -> str:
     return "1 group" if count == 1 else f"{count:.0f} groups"
-
-
-def resumed_line(point: CheckpointRow, of: int) -> str:
-    """From where a run goes on."""
-    return f"goes on after step {point.step} of {of}, from the checkpoint {point.name}"
 
 
 def solved_line(count: int, best: float) -> str:
