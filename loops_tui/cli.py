@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
+from loops_tui import loops_cli
+from loops_tui.commands.arguments import Config, Json, Run, Set, end
 from loops_tui.commands.looking import first_word, refuse, refused_to_look_on
-from loops_tui.commands.output import BAD_INPUT, Output, carry_out
+from loops_tui.commands.output import BAD_INPUT, Output
 
 app = typer.Typer(
     name="loops-tui",
@@ -25,31 +26,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-Config = Annotated[
-    str,
-    typer.Argument(
-        metavar="CONFIG", help="A TOML or JSON config; a bundled example's path works from anywhere."
-    ),
-]
-Run = Annotated[
-    str,
-    typer.Argument(
-        metavar="RUN", help="Run id, run directory, a unique beginning of either, or Loops run id."
-    ),
-]
-Set = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Override a key of the config (repeatable)."),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON value on standard output.")]
-
-
-def _end(
-    out: Output, work: Callable[[], int], failure: Callable[[str], Any] = lambda text: {"error": text}
-) -> NoReturn:
-    raise typer.Exit(carry_out(out, work, failure=failure))
-
 
 Readonly = Annotated[
     bool, typer.Option("--readonly", help="The application only looks on: nothing is changed from it.")
@@ -86,7 +62,7 @@ def _root(  # noqa: PLR0917  # typer passes them by name
         _open(Path.cwd(), readonly, ascii, no_mouse, on_hangup)
     elif readonly or ascii or no_mouse or on_hangup is not None:
         given = "--readonly, --ascii, --no-mouse and --on-hangup"
-        _end(Output(), lambda: refuse(f"{given} are for the application: `loops-tui --readonly [DIR]`"))
+        end(Output(), lambda: refuse(f"{given} are for the application: `loops-tui --readonly [DIR]`"))
 
 
 @app.command("open", hidden=True)
@@ -108,7 +84,7 @@ def _open(directory: Path, readonly: bool, ascii: bool, no_mouse: bool, on_hangu
         options = chosen_options(readonly=readonly, ascii=ascii, mouse=not no_mouse, on_hangup=on_hangup)
         return open_directory(directory, options)
 
-    _end(Output(), work)
+    end(Output(), work)
 
 
 @app.command()
@@ -117,7 +93,7 @@ def keys(as_json: Json = False) -> None:
     from loops_tui.commands.keys import keys as list_keys
 
     out = Output(as_json)
-    _end(out, lambda: list_keys(out))
+    end(out, lambda: list_keys(out))
 
 
 @app.command()
@@ -132,7 +108,7 @@ def demo(
     from loops_tui.commands import run as commands
 
     out = Output(as_json)
-    _end(out, lambda: commands.demo(directory, out, headless=headless or as_json), commands.run_failure)
+    end(out, lambda: commands.demo(directory, out, headless=headless or as_json), commands.run_failure)
 
 
 @app.command()
@@ -141,13 +117,26 @@ def check(config: Config, overrides: Set = None, as_json: Json = False) -> None:
     from loops_tui.commands import run as commands
 
     out = Output(as_json)
-    _end(out, lambda: commands.check(config, overrides or (), out), commands.check_failure)
+    end(out, lambda: commands.check(config, overrides or (), out), commands.check_failure)
 
 
 @app.command()
 def run(
-    config: Config,
+    config: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[CONFIG]", help="A TOML or JSON config; a bundled example's path works from anywhere."
+        ),
+    ] = None,
     overrides: Set = None,
+    resume: Annotated[
+        str | None,
+        typer.Option(
+            "--resume",
+            metavar="RUN",
+            help="Go on with a run that has ended, from its last checkpoint and with its own config.",
+        ),
+    ] = None,
     as_json: Json = False,
     detach: Annotated[
         bool, typer.Option("--detach", help="Run in a process of its own that outlives this terminal.")
@@ -158,7 +147,7 @@ def run(
 
     out = Output(as_json)
     work = commands.run_detached if detach else commands.run
-    _end(out, lambda: work(config, overrides or (), out), commands.run_failure)
+    end(out, lambda: work(config, overrides or (), out, resume=resume), commands.run_failure)
 
 
 @app.command()
@@ -171,19 +160,29 @@ def watch(
     from loops_tui.commands import runs as commands
 
     out = Output()
-    _end(out, lambda: commands.watch(run, out))
+    end(out, lambda: commands.watch(run, out))
 
 
 @app.command()
 def runs(
     as_json: Json = False,
     limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many runs.")] = 1000,
+    account: Annotated[
+        bool,
+        typer.Option(
+            "--account", help="Ask Loops instead: every Loops run of the account, this project's or not."
+        ),
+    ] = False,
 ) -> None:
     """List the runs of this project, live ones first."""
+    out = Output(as_json)
+    if account:
+        from loops_tui.commands import deactivate as loops_commands
+
+        end(out, lambda: loops_commands.account(out))
     from loops_tui.commands import runs as commands
 
-    out = Output(as_json)
-    _end(out, lambda: commands.runs(out, limit=limit))
+    end(out, lambda: commands.runs(out, limit=limit))
 
 
 @app.command()
@@ -214,7 +213,7 @@ def _ask(run: str, kind: str, as_json: bool) -> NoReturn:
     from loops_tui.commands import runs as commands
 
     out = Output(as_json)
-    _end(out, lambda: commands.ask(run, kind, out))
+    end(out, lambda: commands.ask(run, kind, out))
 
 
 @app.command()
@@ -227,7 +226,7 @@ def leases(
     from loops_tui.commands import leases as commands
 
     out = Output(as_json)
-    _end(out, lambda: commands.leases(run, out, everything=everything))
+    end(out, lambda: commands.leases(run, out, everything=everything))
 
 
 @app.command()
@@ -255,7 +254,7 @@ def cleanup(
     from loops_tui.commands import leases as commands
 
     out = Output(as_json)
-    _end(out, lambda: commands.cleanup(target, state_dir, out, dry_run=dry_run, assume_yes=yes))
+    end(out, lambda: commands.cleanup(target, state_dir, out, dry_run=dry_run, assume_yes=yes))
 
 
 @app.command()
@@ -276,7 +275,10 @@ def serve(
     from loops_tui.commands import serve as commands
 
     out = Output(as_json)
-    _end(out, lambda: commands.serve(port, directory, model or (), out))
+    end(out, lambda: commands.serve(port, directory, model or (), out))
+
+
+loops_cli.register(app)
 
 
 def main() -> None:

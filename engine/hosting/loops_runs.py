@@ -298,13 +298,12 @@ async def _end_one(
     endpoint: LoopsEndpoint, loops_run_id: str, run_id: str | None, told: Callable[[str], None]
 ) -> Deactivated:
     try:
-        async with LoopsManagement(endpoint.url, endpoint.api_key) as loops:
-            before = await loops.run(loops_run_id)
-        told(f"Deactivating {loops_run_id} …" if before.active else f"{loops_run_id} was INACTIVE already")
-        await end_loops_run(endpoint.url, endpoint.api_key, loops_run_id, told=told, timeout=WATCH_SECONDS)
+        ended = await end_loops_run(
+            endpoint.url, endpoint.api_key, loops_run_id, told=told, timeout=WATCH_SECONDS
+        )
     except LoopsError as error:
         return Deactivated(loops_run_id, run_id, error=str(error))
-    return Deactivated(loops_run_id, run_id, before.active, before.created_at, time.time())
+    return Deactivated(loops_run_id, run_id, ended.was_active, ended.run.created_at, time.time())
 
 
 async def _end_live(store: Store, row: RunRow, told: Callable[[str], None]) -> None:

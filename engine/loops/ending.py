@@ -5,12 +5,21 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from engine.loops.errors import LoopsError, explain
 from engine.loops.management import LoopsManagement, LoopsRunInfo, UnknownToLoops
 
 LOOK_SECONDS = 1.0
 SAY_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A Loops run that is INACTIVE, and whether it was up before it was told to end."""
+
+    run: LoopsRunInfo
+    was_active: bool
 
 
 async def deactivate(
@@ -20,10 +29,10 @@ async def deactivate(
     *,
     told: Callable[[str], None] = lambda _: None,
     timeout: float = 60.0,
-) -> LoopsRunInfo:
-    """End a run's billing and watch until Loops says it is INACTIVE; returns the run as it then is.
+) -> Ended:
+    """End a run's billing and watch until Loops says it is INACTIVE.
 
-    ``told`` hears how it goes, every ten seconds at least.
+    ``told`` hears what is done, and how it goes every ten seconds.
 
     Raises:
         UnknownToLoops: there is no such run.
@@ -47,10 +56,12 @@ async def deactivate(
         raise LoopsError(explain(error, f"deactivating the run {loops_run_id}", url)) from error
 
 
-async def _end(loops: LoopsManagement, loops_run_id: str, told: Callable[[str], None]) -> LoopsRunInfo:
+async def _end(loops: LoopsManagement, loops_run_id: str, told: Callable[[str], None]) -> Ended:
     run = await loops.run(loops_run_id)
     if not run.active:
-        return run
+        told(f"{loops_run_id} was INACTIVE already")
+        return Ended(run, was_active=False)
+    told(f"Deactivating {loops_run_id} …")
     await loops.deactivate_run(loops_run_id)
     begun = said = time.monotonic()
     run = await loops.run(loops_run_id)
@@ -60,4 +71,4 @@ async def _end(loops: LoopsManagement, loops_run_id: str, told: Callable[[str], 
             told(f"the Loops run {loops_run_id} is still {run.state} after {said - begun:.0f} s")
         await asyncio.sleep(LOOK_SECONDS)
         run = await loops.run(loops_run_id)
-    return run
+    return Ended(run, was_active=True)

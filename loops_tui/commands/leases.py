@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,9 @@ from loops_tui.commands.output import (
     Output,
     UsageError,
     columns,
+    confirmed,
     open_project_store,
+    person_there,
     to_stderr,
 )
 from loops_tui.lease_words import (
@@ -184,15 +185,14 @@ def _runs_of_target(store: Store, target: str, here: Path) -> _Asked:
 
 def _must_ask(out: Output, *, dry_run: bool, assume_yes: bool) -> bool:
     """A person at a terminal is shown what would go first; a script has said what it wants."""
-    return not (dry_run or assume_yes or out.as_json) and sys.stdin.isatty() and sys.stderr.isatty()
+    return not (dry_run or assume_yes) and person_there(out)
 
 
 def _agreed(plan: CleanupReport, words: str) -> bool:
     to_stderr(f"{counted(len(plan.released), 'sandbox')} of {safe(words, 300)} held by nobody alive:")
     for line in _names(plan.released):
         to_stderr(safe(line))
-    print("Release them? [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    return confirmed("Release them?")
 
 
 def report_value(report: CleanupReport) -> dict[str, Any]:

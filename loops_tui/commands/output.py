@@ -160,6 +160,24 @@ def explain(error: Exception) -> tuple[str, int]:
     return f"internal error: {told}; the details are in {path}", FAILED
 
 
+def person_there(out: Output) -> bool:
+    """Whether somebody at a terminal can be asked; a script has said what it wants."""
+    return not out.as_json and sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def confirmed(question: str) -> bool:
+    """Ask a person at the terminal; anything but a yes is a no."""
+    print(f"{safe(question)} [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def asked_for(question: str, default: str) -> str:
+    """Ask a person at the terminal for a value; the default where nothing is typed."""
+    shown = f" [{safe(default)}]" if default else ""
+    print(f"{safe(question)}{shown}: ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip() or default
+
+
 def columns(rows: Iterable[Sequence[str]]) -> list[str]:
     """Rows of a table as lines, each column as wide as it must be."""
     cells = [[safe(cell, 200) for cell in row] for row in rows]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from loops_tui.commands.follow import follow_to_end
 from loops_tui.commands.output import DONE, FAILED, Output, columns, open_project_store
-from loops_tui.lease_words import counted
+from loops_tui.lease_words import coarse, counted
 
 if TYPE_CHECKING:
     from engine.store.leases import LeaseCounts
@@ -39,7 +39,17 @@ def runs(out: Output, *, limit: int) -> int:
             out.line(line)
     for row in rows:
         say_left(row, held.get(row.run_id), out)
+        _say_bills(row, out)
     return DONE
+
+
+def _say_bills(row: RunRow, out: Output) -> None:
+    """That a run which has ended still has its Loops run up."""
+    if row.state.final and row.loops_run_id and row.scope != "local" and row.loops_state != "INACTIVE":
+        since = "" if row.loops_since is None else f" for {coarse(time.time() - row.loops_since)}"
+        out.note(
+            f"The Loops run of {row.run_id} has been up{since} and may bill: `loops-tui deactivate {row.run_id}` ends it"
+        )
 
 
 def lease_value(counts: LeaseCounts | None) -> dict[str, int]:
@@ -77,6 +87,9 @@ def _value(row: RunRow, host: HostRow | None, counts: LeaseCounts | None) -> dic
         "config": row.config_path,
         "run_dir": row.run_dir,
         "loops_run_id": row.loops_run_id,
+        "loops_state": row.loops_state,
+        "loops_since": row.loops_since,
+        "loops_until": row.loops_until,
         "host": None
         if host is None or row.state.final
         else {"pid": host.pid, "hostname": host.hostname, "kind": host.kind},

@@ -90,7 +90,7 @@ async def test_a_run_is_ended_once_and_stays_ended(server: ServerProcess, servic
     client = new_trainer(service)
     assert client.run_id is not None
     for _ in range(2):
-        assert (await deactivate(server.url, server.key, client.run_id)).state == "INACTIVE"
+        assert (await deactivate(server.url, server.key, client.run_id)).run.state == "INACTIVE"
     client.close()
     with pytest.raises(UnknownToLoops):
         await deactivate(server.url, server.key, "run-none")
@@ -108,9 +108,9 @@ async def test_an_ending_is_watched_until_it_is_true(odd: OddServer, monkeypatch
 
     odd.answer = answer
     said: list[str] = []
-    assert (await deactivate(odd.url, "k", "r1", told=said.append)).state == "INACTIVE"
-    assert len(said) == 2
-    assert "still ACTIVE" in said[0]
+    assert (await deactivate(odd.url, "k", "r1", told=said.append)).run.state == "INACTIVE"
+    assert said[0] == "Deactivating r1 …"
+    assert ["still ACTIVE" in line for line in said[1:]] == [True, True]
     assert [asked.method for asked in odd.asked].count("POST") == 1
 
 

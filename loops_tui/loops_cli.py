@@ -1,0 +1,90 @@
+"""The commands about Loops runs and their weights: checkpoints, deactivate, export."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from loops_tui.commands.arguments import Json, Run, end
+from loops_tui.commands.output import Output
+
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, on a terminal either.")]
+
+
+def checkpoints(  # noqa: PLR0917  # typer passes them by name
+    run: Run,
+    action: Annotated[
+        str | None,
+        typer.Argument(metavar="[save|download|deploy]", help="Without one: list them."),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[NAME]", help="The checkpoint: its name, its step, or last."),
+    ] = None,
+    directory: Annotated[Path | None, typer.Argument(metavar="[DIR]", help="Where a download goes.")] = None,
+    part: Annotated[
+        str,
+        typer.Option(
+            "--part",
+            metavar="sampler|trainer",
+            help="What is downloaded: the adapter, or the trainer's state with its optimizer.",
+        ),
+    ] = "sampler",
+    refresh: Annotated[bool, typer.Option("--refresh", help="Ask Loops which there still are.")] = False,
+    model_name: Annotated[
+        str | None, typer.Option("--name", metavar="NAME", help="deploy: the model's name on Baseten.")
+    ] = None,
+    instance_type: Annotated[
+        str | None, typer.Option("--instance-type", metavar="ID", help="deploy: the kind of machine.")
+    ] = None,
+    secret: Annotated[
+        str | None,
+        typer.Option(
+            "--secret",
+            metavar="NAME",
+            help="deploy: name of the workspace secret with the Hugging Face token.",
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="deploy: show the request, send nothing.")
+    ] = False,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """List a run's checkpoints, save one, download one, or have one served (which bills)."""
+    from loops_tui.commands import checkpoints as commands
+
+    out = Output(as_json)
+    deploy = commands.DeployOptions(model_name, instance_type, secret, dry_run=dry_run, assume_yes=yes)
+    asked = commands.Asked(run, action, name, directory, part=part, refresh=refresh, deploy=deploy)
+    end(out, lambda: commands.checkpoints(asked, out))
+
+
+def deactivate(run: Run, yes: Yes = False, as_json: Json = False) -> None:
+    """End the Loops runs behind a run, so that nothing of it bills; checkpoints stay."""
+    from loops_tui.commands import deactivate as commands
+
+    out = Output(as_json)
+    end(out, lambda: commands.deactivate(run, out, assume_yes=yes))
+
+
+def export(
+    run: Run,
+    directory: Annotated[
+        Path | None, typer.Argument(metavar="[DIR]", help="Default: the run's own directory.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write a run's directory anew from the store."""
+    from loops_tui.commands import export as commands
+
+    out = Output(as_json)
+    end(out, lambda: commands.export(run, directory, out))
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands to the program's."""
+    for command in (checkpoints, deactivate, export):
+        app.command()(command)
