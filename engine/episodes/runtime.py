@@ -99,8 +99,11 @@ class LeasedSandbox(Protocol):
 class SandboxSource[LeaseT: LeasedSandbox](Protocol):
     """Where an attempt's sandboxes come from (``engine.sandboxes.leases``): one for each try."""
 
-    async def acquire(self) -> LeaseT:
-        """A fresh sandbox; its lease is written down before the provider is asked."""
+    async def acquire(self, seconds: float) -> LeaseT:
+        """A fresh sandbox; its lease is written down before the provider is asked.
+
+        Creating it may take ``seconds``; waiting until the provider's limits have room for it is not counted.
+        """
         ...
 
     async def release(self, leased: LeaseT) -> None:
@@ -185,7 +188,7 @@ async def _with_sandbox(
     if plan.sandboxes is None:
         return await _one_try(plan, number, None, trace=trace, clock=clock, log=log)
     clock.enter(AttemptState.PROVISIONING)
-    leased = await _guarded(plan.sandboxes.acquire(), plan.deadlines.provision, "creating the sandbox")
+    leased = await _guarded(plan.sandboxes.acquire(plan.deadlines.provision), None, "creating the sandbox")
     try:
         return await _one_try(plan, number, leased.sandbox, trace=trace, clock=clock, log=log)
     finally:
@@ -269,8 +272,8 @@ def _passes_through(error: BaseException) -> bool:
     return isinstance(error, LoopsUnavailable) or not isinstance(error, Exception)
 
 
-async def _guarded(call: Any, seconds: float, what: str) -> Any:
-    """Await a user's coroutine within a deadline; anything it raises is infrastructure."""
+async def _guarded(call: Any, seconds: float | None, what: str) -> Any:
+    """Await a user's coroutine within a deadline, if any; anything it raises is infrastructure."""
     deadline = asyncio.timeout(seconds)
     try:
         async with deadline:

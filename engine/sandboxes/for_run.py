@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from engine.config.spending import BlaxelSettings
 from engine.sandboxes.contract import Provider, ProviderReport
 from engine.sandboxes.errors import PermanentError, ProviderError
 from engine.sandboxes.leases import Leased, LeaseKeeper
 from engine.sandboxes.naming import project_label
 from engine.sandboxes.settings import SandboxSettings
+from engine.store.pace import PaceLimits
 from engine.store.store import Store
 
 _LOG = logging.getLogger(__name__)
@@ -26,15 +28,33 @@ def derived_ttl(attempt_seconds: float) -> float:
     return attempt_seconds * TTL_FACTOR + TTL_SLACK
 
 
-def open_provider(project_dir: Path, settings: SandboxSettings) -> Provider:
-    """The provider that the settings name. Raises PermanentError for one that this version does not have."""
-    if settings.provider == "local":
-        from engine.sandboxes.local.provider import LocalProvider
+def open_provider(
+    project_dir: Path,
+    settings: SandboxSettings,
+    *,
+    blaxel: BlaxelSettings | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Provider:
+    """The provider that the settings name; nothing is asked of it yet.
 
-        return LocalProvider(project_dir, settings)
-    raise PermanentError(
-        f'the sandbox provider {settings.provider!r} is not available in this version; use provider = "local"'
-    )
+    ``blaxel``: ``[providers.blaxel]``. ``environ``: the project's variables, ``.env`` included; the process's own by
+    default.
+    """
+    if settings.provider == "blaxel":
+        from engine.sandboxes.blaxel.provider import BlaxelProvider
+
+        url = None if blaxel is None else blaxel.base_url
+        return BlaxelProvider(project_dir, settings, base_url=url, environ=environ)
+    from engine.sandboxes.local.provider import LocalProvider
+
+    return LocalProvider(project_dir, settings)
+
+
+def limits_of(settings: SandboxSettings, blaxel: BlaxelSettings | None) -> PaceLimits | None:
+    """How many sandboxes the project may have, and how fast it may make them; None where nobody counts."""
+    if settings.provider != "blaxel" or blaxel is None:
+        return None
+    return PaceLimits(blaxel.max_live, blaxel.creates_per_second)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +66,9 @@ class AttemptSandboxes:
     attempt: int
     log: Callable[[str, str], None]
 
-    async def acquire(self) -> Leased:
-        """Raises ProviderError or StoreError."""
-        return await self.keeper.acquire(group_id=self.group_id, attempt=self.attempt)
+    async def acquire(self, seconds: float | None = None) -> Leased:
+        """Creating it may take ``seconds``. Raises ProviderError or StoreError."""
+        return await self.keeper.acquire(group_id=self.group_id, attempt=self.attempt, seconds=seconds)
 
     async def release(self, leased: Leased) -> None:
         """Never raises for a provider's failure: the lease stays on the list as lost, and the log says so."""
@@ -78,21 +98,39 @@ class RunSandboxes:
         attempt_seconds: float,
         run_id: str,
         host_id: str | None,
+        blaxel: BlaxelSettings | None = None,
+        price: float | None = None,
+        environ: Mapping[str, str] | None = None,
     ) -> RunSandboxes:
         """Find out what holds here and get ready to lease.
+
+        ``blaxel``: ``[providers.blaxel]``. ``price``: ``[prices] sandbox_gb_hour``, of sandboxes that bill.
+        ``environ``: as in ``open_provider``.
 
         Raises:
             ProviderError: no sandbox can be created here; the sentence says what would help.
         """
         if settings.ttl_seconds is None:
             settings = replace(settings, ttl_seconds=derived_ttl(attempt_seconds))
-        provider = open_provider(project_dir, settings)
+        limits = limits_of(settings, blaxel)
+        if (
+            limits is not None
+        ):  # they say how many are made at once; one that waits for room must not keep others
+            settings = replace(settings, max_concurrent_creates=max(1, min(limits.max_live, 1024)))
+        provider = open_provider(project_dir, settings, blaxel=blaxel, environ=environ)
         report = await provider.probe()
         if not report.usable:
             await provider.aclose()
             raise PermanentError("; ".join(report.problems))
         keeper = LeaseKeeper(
-            store, provider, settings, project=project_label(project_dir), run_id=run_id, host_id=host_id
+            store,
+            provider,
+            settings,
+            project=project_label(project_dir),
+            run_id=run_id,
+            host_id=host_id,
+            limits=limits,
+            price=None if settings.provider == "local" else price,
         )
         return cls(provider, keeper, report)
 

@@ -8,10 +8,11 @@ Only the death of the process can keep it from that; ``engine.sandboxes.cleanup`
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 
 import tenacity
@@ -30,14 +31,18 @@ from engine.sandboxes.naming import (
     LABEL_RUN,
     new_name,
 )
+from engine.sandboxes.pace import Pace
 from engine.sandboxes.settings import SandboxSettings
 from engine.store.errors import StoreError
 from engine.store.leases import LeaseJournal
+from engine.store.pace import PaceLimits
 from engine.store.rows import LeaseRow, LeaseState
 from engine.store.store import Store
 
 _LOG = logging.getLogger(__name__)
 CREATE_TRIES = 3
+LIMIT_TRIES = 12
+"""Times that a creation which the provider's limits refused waits and is tried again."""
 RELEASE_TRIES = 6
 RELEASE_SECONDS = 60.0
 """One try to release may take so long."""
@@ -56,8 +61,9 @@ class Leased:
 class LeaseKeeper:
     """The leases of one run (or of none) in one process; bound to one event loop.
 
-    ``project``: the label that marks the project's sandboxes (``naming.project_label``). ``hook`` is called with the
-    name of each step (for tests).
+    ``project``: the label that marks the project's sandboxes (``naming.project_label``). ``limits``: how many
+    sandboxes, and how fast, where the provider has limits. ``price``: of one GB of memory for one hour, where it is known. ``hook`` is called with
+    the name of each step (for tests).
     """
 
     def __init__(
@@ -69,9 +75,13 @@ class LeaseKeeper:
         project: str,
         run_id: str | None = None,
         host_id: str | None = None,
+        limits: PaceLimits | None = None,
+        price: float | None = None,
         hook: Hook | None = None,
     ) -> None:
         self._journal = LeaseJournal(store)
+        self._pace = None if limits is None else Pace(self._journal, provider.name, limits)
+        self._price = price
         self._provider = provider
         self._settings = settings
         self._project = project
@@ -103,14 +113,18 @@ class LeaseKeeper:
         labels: Mapping[str, str] | None = None,
         env: Mapping[str, str] | None = None,
         ttl_seconds: float | None = None,
+        seconds: float | None = None,
     ) -> Leased:
         """A fresh sandbox for an attempt's ``tries``-th try; ``ttl_seconds`` overrides the settings'.
 
-        A creation that fails for a passing reason is tried again under a new name. Raises ProviderError when the
-        provider will not, StoreError when the intent cannot be stored (then nothing was created).
+        A creation that fails for a passing reason is tried again under a new name; all tries together may take
+        ``seconds``, waiting for room not counted. Raises ProviderError when the provider will not, StoreError when the
+        intent cannot be stored (then nothing was created).
         """
+        clock = _CreateClock(seconds)
+        number = refused = 1
         async with self._creating:
-            for number in range(1, CREATE_TRIES + 1):
+            while True:
                 spec = self._spec(
                     group_id=group_id,
                     attempt=attempt,
@@ -120,13 +134,21 @@ class LeaseKeeper:
                     ttl_seconds=ttl_seconds,
                 )
                 try:
-                    return await self._create(spec, group_id, attempt)
+                    return await self._create(spec, group_id, attempt, clock)
                 except TransientError as error:
-                    if number == CREATE_TRIES or self._closing:
+                    if self._closing or clock.over:
+                        raise
+                    limited = self._pace is not None and self._pace.concerns(error)
+                    if self._pace is not None and limited:
+                        await self._pace.slow_down(error)  # which makes the next one wait
+                    if (refused if limited else number) == (LIMIT_TRIES if limited else CREATE_TRIES):
                         raise
                     _LOG.warning("sandbox %s: creation failed, trying again: %s", spec.name, error)
-                    await asyncio.sleep(_pause(number, error))
-        raise TransientError("no sandbox could be created")  # the loop above returns or raises
+                    if limited:
+                        refused += 1
+                    else:
+                        await asyncio.sleep(_pause(number, error))
+                        number += 1
 
     def _spec(
         self,
@@ -155,7 +177,9 @@ class LeaseKeeper:
             self._settings.region,
         )
 
-    async def _create(self, spec: SandboxSpec, group_id: int | None, attempt: int | None) -> Leased:
+    async def _create(
+        self, spec: SandboxSpec, group_id: int | None, attempt: int | None, clock: _CreateClock
+    ) -> Leased:
         if self._closing:
             raise PermanentError("no sandboxes are created any more: the run is ending")
         row = LeaseRow(
@@ -170,9 +194,13 @@ class LeaseKeeper:
             time.time(),
             ttl_seconds=spec.ttl_seconds,
             memory_mb=spec.memory_mb,
+            price_per_gb_hour=self._price,
         )
         try:
-            await self._journal.add(row)
+            if self._pace is None:
+                await self._journal.add(row)
+            else:
+                await self._pace.admit(row)
         except StoreError:
             raise  # nothing was committed, nothing is created
         except asyncio.CancelledError:
@@ -180,7 +208,8 @@ class LeaseKeeper:
             raise
         self._hook("intent committed")
         try:
-            sandbox = await self._provider.create(spec)
+            async with clock.running(spec.name):
+                sandbox = await self._provider.create(spec)
             self._hook("created")
             kept = await self._journal.change(
                 spec.name,
@@ -244,6 +273,8 @@ class LeaseKeeper:
     def _released(self, name: str, done: asyncio.Task[None]) -> None:
         self._releases.pop(name, None)
         self._held.pop(name, None)
+        if self._pace is not None:
+            self._pace.freed()
         if not done.cancelled() and (error := done.exception()) is not None:
             _LOG.error("sandbox %s could not be released: %s", name, error)
 
@@ -255,6 +286,35 @@ class LeaseKeeper:
             _LOG.warning("sandbox %s is released, but the journal does not take it: %s", name, error)
         self._hook("releasing committed")
         await release_confirmed(self._journal, self._provider, name, known=known, hook=self._hook)
+
+
+class _CreateClock:
+    """The time that creations of one ``acquire`` may take together."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self._seconds, self._left = seconds, seconds
+
+    @property
+    def over(self) -> bool:
+        return self._left is not None and self._left <= 0
+
+    @contextlib.asynccontextmanager
+    async def running(self, name: str) -> AsyncIterator[None]:
+        """Raises TransientError where the block takes longer than what is left."""
+        began = time.monotonic()
+        limit = asyncio.timeout(self._left)
+        try:
+            async with limit:
+                yield
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise TransientError(
+                f"the sandbox {name} was not ready: creating it took longer than {self._seconds:g} s"
+            ) from error
+        finally:
+            if self._left is not None:
+                self._left -= time.monotonic() - began
 
 
 async def release_confirmed(

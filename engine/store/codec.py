@@ -27,6 +27,7 @@ from engine.store.rows import (
     LeaseRow,
     LeaseState,
     LogRow,
+    PaceRow,
     RunRow,
     RunState,
     StepRow,
@@ -62,6 +63,7 @@ TABLES: dict[type, Table] = {
     CommandRow: Table("commands", ("command_id",), frozenset({"args"}), (("state", CommandState),)),
     LogRow: Table("log", ("log_id",)),
     LeaseRow: Table("leases", ("name",), enums=(("state", LeaseState),)),
+    PaceRow: Table("pace", ("provider",)),
     CheckpointRow: Table(
         "checkpoints", ("run_id", "name"), frozenset({"metrics", "cursor"}), (("state", CheckpointState),)
     ),

@@ -8,16 +8,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
+import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from engine.store import pace
 from engine.store.codec import encode_field, encode_row, upsert_sql
 from engine.store.errors import StoreError
 from engine.store.hosts import marks
+from engine.store.pace import Admission, PaceLimits
 from engine.store.redact import Redactor
-from engine.store.rows import FINAL_STATES, HostRow, LeaseRow, LeaseState, RunState
+from engine.store.rows import FINAL_STATES, HostRow, LeaseRow, LeaseState, PaceRow, RunState
 
 OPEN_STATES = (LeaseState.INTENDED, LeaseState.ACTIVE, LeaseState.RELEASING, LeaseState.LOST)
 """The states of a sandbox that may exist."""
@@ -93,6 +96,10 @@ class LeaseQueries:
         """The lease of one sandbox."""
         found = self._rows(LeaseRow, "SELECT * FROM leases WHERE name = ?", [name])
         return found[0] if found else None
+
+    def paces(self: _Reading) -> list[PaceRow]:
+        """The limits that hold now, of each provider that has any."""
+        return self._rows(PaceRow, "SELECT * FROM pace ORDER BY provider", [])
 
     def live_lease_counts(self: _Reading) -> dict[str | None, int]:
         """How many sandboxes each run may have right now: leases that are not released, by run."""
@@ -181,6 +188,31 @@ class LeaseJournal:
             connection.execute(upsert_sql(LeaseRow), columns)
 
         await self._write(insert)
+
+    async def admit(self, row: LeaseRow, limits: PaceLimits) -> Admission:
+        """As ``add``, if the provider's limits have room for one more now; nothing is written otherwise."""
+        columns = encode_row(row, self._redactor)
+
+        def insert(connection: sqlite3.Connection) -> Admission:
+            if connection.execute("SELECT 1 FROM leases WHERE name = ?", (row.name,)).fetchone():
+                raise StoreError(f"there is a sandbox {row.name} in the journal already")
+            admission = pace.admit(connection, row.provider, limits, row.created_at)
+            if admission.admitted:
+                connection.execute(upsert_sql(LeaseRow), columns)
+            return admission
+
+        return await self._write(insert)
+
+    async def slow_down(
+        self, provider: str, limits: PaceLimits, kind: pace.Refusal, why: str, retry_after: float | None
+    ) -> None:
+        """The provider has refused one more; every process of the project heeds that from now on."""
+        said, now = self._redactor.text(why), time.time()
+        await self._write(
+            lambda connection: pace.slow_down(
+                connection, provider, limits, kind, why=said, retry_after=retry_after, now=now
+            )
+        )
 
     async def change(
         self, name: str, state: LeaseState, *, only_from: Collection[LeaseState] = OPEN_STATES, **fields: Any

@@ -345,3 +345,18 @@ class LeaseRow:
     price_per_gb_hour: float | None = (
         None  # [prices] sandbox_gb_hour when it was created; None: no price known
     )
+
+
+@dataclass(slots=True)
+class PaceRow:
+    """How many sandboxes of one provider may exist now, and how fast they are made, over all processes of a project.
+
+    At what is configured while ``why`` is None; lower, and slowly raised again, after the provider refused.
+    """
+
+    provider: str
+    max_live: int
+    creates_per_second: float
+    next_at: float  # when the next creation is due, in Unix seconds
+    changed_at: float
+    why: str | None = None

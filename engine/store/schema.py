@@ -104,7 +104,14 @@ _CHECKPOINTS: tuple[str, ...] = (
     ) WITHOUT ROWID""",
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _LEASES, _CHECKPOINTS)
+_PACE: tuple[str, ...] = (
+    """CREATE TABLE pace (
+        provider TEXT PRIMARY KEY, max_live INTEGER NOT NULL, creates_per_second REAL NOT NULL, next_at REAL NOT NULL,
+        changed_at REAL NOT NULL, why TEXT
+    ) WITHOUT ROWID""",
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _LEASES, _CHECKPOINTS, _PACE)
 
 STORE_DIRECTORY = ".loops"
 STORE_FILE = "loops.db"
