@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from engine.checking.models import check_local_model, check_loops_model
 from engine.checking.output import check_output
 from engine.checking.rendering import check_rendering
 from engine.checking.sandboxes import check_sandboxes
+from engine.checking.starting import check_start
 from engine.config.problems import ConfigError, Problem
 from engine.config.report import CheckReport, Severity
 from engine.config.settings import loss_config_doubts
@@ -36,6 +38,7 @@ async def check(project: Project, *, loops: bool = True) -> CheckReport:
         check_local_model(project, report)
     elif loops:
         await check_loops_model(project, report)
+    await asyncio.to_thread(check_start, project, report)
     episode = await _attempt(project.episode, IMPORT_SECONDS, "importing the episode", report)
     if episode is not None:
         tasks = await _attempt(project.tasks, TASKS_SECONDS, "reading the tasks", report)

@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.hosting.cleanup import release_left_behind
+from engine.hosting.detach import detach_run
 from engine.hosting.engine_loop import EngineLoop
 from engine.hosting.errors import HostingError
 from engine.hosting.host import RunHost, Train
 from engine.hosting.local_server import LocalServer
 from engine.hosting.prepare import check_config, require_sound
 from engine.hosting.resuming import load_run, require_resumable
+from engine.store.rows import RunState
+from engine.store.store import Store
 
 if TYPE_CHECKING:
     from engine.config.report import CheckReport
@@ -35,8 +38,7 @@ CLOSE_SECONDS = 60.0
 class RunsHere:
     """Hosts runs of one project directory. Every method may be called from any thread; only ``live`` never blocks."""
 
-    can_hand_over = False
-    """A run keeps its conversations and clients in memory, so it cannot move to another process."""
+    can_hand_over = True
 
     def __init__(self, project_dir: Path, *, kind: str = "app", train: Train | None = None) -> None:
         self._project_dir = project_dir
@@ -88,6 +90,34 @@ class RunsHere:
         """Ids of the runs that are still going here."""
         with self._changed:
             return list(self._hosts)
+
+    def hand_over(self, run_id: str, seconds: float) -> None:
+        """Move a run into a process of its own: saved after the step in hand, ended here, resumed there.
+
+        Blocks, at most for about ``seconds`` and the start of that process. Raises HostingError or StoreError; where
+        the step takes longer, the run ends after it and can be resumed then.
+        """
+        with self._changed:
+            host = self._hosts.get(run_id)
+            if host is None:
+                raise HostingError(f"run {run_id} does not live in this process")
+            host.control.hand_over("app")
+            if not self._changed.wait_for(lambda: run_id not in self._hosts, seconds):
+                raise HostingError(
+                    f"the step in hand did not end within {seconds:.0f} s; the run stops after it, and "
+                    f"`loops-tui run --resume {run_id} --detach` takes it up again"
+                )
+        with Store.open(self._project_dir) as store:
+            run = store.reader().run(run_id)
+            checkpoint = store.reader().last_checkpoint(run_id)
+        if run.state is not RunState.STOPPED:
+            why = f": {run.error}" if run.error else ""
+            raise HostingError(f"run {run_id} is {run.state}{why}; there is nothing to hand over")
+        if run.step > (checkpoint.step if checkpoint is not None else 0):
+            raise HostingError(
+                f"run {run_id} has stopped after step {run.step}, but that step could not be saved; its log says why"
+            )
+        detach_run(None, (), self._project_dir, resume=run_id)
 
     def stop(self) -> None:
         """Ask every run here to end after its step."""
