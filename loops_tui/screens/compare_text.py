@@ -46,8 +46,7 @@ def _course(points: Sequence[tuple[float, float]]) -> str:
     values = [value for _, value in points if math.isfinite(value)]
     if not values:
         return "no figures"
-    end = values[-LAST:]
-    return f"{number(values[0])} → {number(sum(end) / len(end))}"
+    return f"{number(values[0])} → {number(values[-1])}"
 
 
 def lines(view: CompareView, width: int) -> list[Line]:

@@ -179,14 +179,15 @@ class RunsScreen(FedScreen):
             right.extend(((f"filter “{self._needle}”", Tone.ACCENT), ("   ", Tone.PLAIN)))
         if self._marked:
             right.extend(((f"{len(self._marked)} marked", Tone.ACCENT), (" · ", Tone.FAINT)))
+        narrow = self.has_class("-narrow")
         billing = sum(entry.bills_since is not None and not entry.live for entry in self._entries)
         if billing:
-            right.extend(
-                ((f"! {counted(billing, 'ended run')} still bill (5)", Tone.WARN), (" · ", Tone.FAINT))
-            )
+            words = "bill" if narrow else "ended run still bills" if billing == 1 else "ended runs still bill"
+            right.extend(((f"! {billing} {words} (5)", Tone.WARN), (" · ", Tone.FAINT)))
         left = sum(entry.left_behind for entry in self._entries)
         if left:
-            right.extend(((f"! {counted(left, 'sandbox')} left behind (4)", Tone.BAD), (" · ", Tone.FAINT)))
+            words = f"{left} left" if narrow else f"{counted(left, 'sandbox')} left behind"
+            right.extend(((f"! {words} (4)", Tone.BAD), (" · ", Tone.FAINT)))
         if live:
             right.extend(((f"● {live} live", Tone.GOOD), (" · ", Tone.FAINT)))
         if self._loaded:

@@ -101,8 +101,9 @@ def ask_to_delete(app: LoopsApp, entry: RunEntry) -> None:
         except StoreError as error:
             app.notify(str(error), title="Not deleted", severity="error", markup=False)
             return
-        dialog = confirm("Delete", "records", [f"{run.name}  {run.run_id}"], _what_goes(app, entry, size))
-        app.push_screen(dialog, answered)
+        lines = [f"  {run.name}  {run.run_id}", "", *_what_goes(app, entry, size)]
+        choices = [Choice("cancel", "Cancel", "escape"), Choice("yes", "Delete", "y", grave=True)]
+        app.push_screen(Ask("Delete the record of this run?", lines, choices), answered)
 
     def answered(answer: str | None) -> None:
         if answer == "yes":
@@ -116,30 +117,28 @@ def _size_of(store: Store, run_id: str) -> RecordSize:
         return reader.record_size(run_id)
 
 
-def _what_goes(app: LoopsApp, entry: RunEntry, size: RecordSize) -> str:
-    parts = [
-        counted(number, noun)
-        for number, noun in (
-            (size.steps, "step"),
-            (size.groups, "group"),
-            (size.attempts, "attempt"),
-            (size.transcripts, "transcript"),
-        )
-        if number
-    ]
-    gone = (
-        f"Deleted: {', '.join(parts)} and the log, from the store."
-        if parts
-        else "Deleted: its row and its log."
-    )
+def _what_goes(app: LoopsApp, entry: RunEntry, size: RecordSize) -> list[str]:
+    """What is deleted and what stays, a line each."""
+    nouns = {
+        "step": size.steps,
+        "group": size.groups,
+        "attempt": size.attempts,
+        "transcript": size.transcripts,
+    }
+    parts = [counted(number, noun) for noun, number in nouns.items() if number]
+    gone = f"{', '.join(parts)} and the log" if parts else "its row and its log"
     directory = Path(entry.run.run_dir)
     if directory.is_relative_to(app.project_dir):
         directory = directory.relative_to(app.project_dir)
-    stays = f"Stays: the directory {directory}"
+    stays = [str(directory)]
     if size.checkpoints:
-        stays += f", and {counted(size.checkpoints, 'checkpoint')} on Loops, which this project then no longer knows"
-    undone = "" if entry.run.state is RunState.DONE else " A run without its record cannot be resumed."
-    return f"{gone} {stays}.{undone}"
+        stays.append(
+            f"{counted(size.checkpoints, 'checkpoint')} on Loops, which this project no longer knows then"
+        )
+    lines = [f"Goes, from the store: {gone}.", f"Stays: {', and '.join(stays)}."]
+    if entry.run.state is not RunState.DONE:
+        lines.append("A run without its record cannot be resumed.")
+    return lines
 
 
 async def _delete(app: LoopsApp, run_id: str) -> None:

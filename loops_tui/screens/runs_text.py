@@ -143,24 +143,19 @@ def _alarms(entry: RunEntry, width: int) -> list[Line]:
 
 def _left(entry: RunEntry) -> Line:
     """What a run left, and the keys for it."""
-    run, leases = entry.run, entry.leases
-    spans: list[Span] = [
-        ("! left " if entry.left_behind else "  left ", Tone.BAD if entry.left_behind else Tone.DIM)
-    ]
-    spans.append(
-        (f"{run.step} of {run.max_steps} steps" if run.max_steps else f"{run.step} steps", Tone.PLAIN)
-    )
-    if entry.checkpoint is not None:
-        spans.extend(((" · ", Tone.FAINT), (safe(entry.checkpoint.name, 40), Tone.PLAIN)))
-        again = run.step - entry.checkpoint.step
-        if again > 0:
-            spans.append((f", {counted(again, 'step')} after it", Tone.DIM))
-    elif run.state is RunState.INTERRUPTED:
-        spans.extend(((" · ", Tone.FAINT), ("no checkpoint", Tone.DIM)))
+    run, leases, checkpoint = entry.run, entry.leases, entry.checkpoint
+    spans: list[Span] = [("! left ", Tone.BAD) if entry.left_behind else ("  left ", Tone.DIM)]
+    dot: Span = (" · ", Tone.FAINT)
     if leases.live:
-        spans.extend(((" · ", Tone.FAINT), (f"{counted(leases.live, 'sandbox')} (c cleans up)", Tone.BAD)))
+        spans.extend(((f"{counted(leases.live, 'sandbox')} (c cleans up)", Tone.BAD), dot))
     if leases.lost:
-        spans.extend(((" · ", Tone.FAINT), (f"{leases.lost} that could not be released (4)", Tone.BAD)))
+        spans.extend(((f"{leases.lost} that could not be released (c tries again)", Tone.BAD), dot))
+    if checkpoint is not None:
+        again = run.step - checkpoint.step
+        after = f" and {counted(again, 'step')} after it" if again > 0 else ""
+        spans.extend(((f"{safe(checkpoint.name, 40)}{after}", Tone.PLAIN), (" (r resumes)", Tone.DIM)))
+    else:
+        spans.append((f"{counted(run.step, 'step')}, no checkpoint", Tone.DIM))
     return tuple(spans)
 
 
@@ -219,16 +214,15 @@ def _saved(entry: RunEntry) -> Line:
 
 
 def _money(entry: RunEntry) -> Line:
-    """What is spent, and what still bills."""
-    spans = list(spent_line(entry))
-    if entry.bills_since is not None:
-        tone = Tone.PLAIN if entry.live else Tone.WARN
-        spans.append(
-            (("   " if spans else "") + f"bills on Loops for {coarse(entry.now - entry.bills_since)}", tone)
-        )
-        if not entry.live:
-            spans.append((" (5 deactivates)", Tone.DIM))
-    return tuple(spans)
+    """What still bills, and what is spent."""
+    spent = spent_line(entry)
+    if entry.bills_since is None:
+        return spent
+    tone = Tone.PLAIN if entry.live else Tone.WARN
+    spans: list[Span] = [(f"bills for {coarse(entry.now - entry.bills_since)}", tone)]
+    if not entry.live:
+        spans.append((" (5 deactivates)", Tone.DIM))
+    return (*spans, ("   ", Tone.PLAIN), *spent) if spent else tuple(spans)
 
 
 def _shortened(path: str, room: int) -> str:

@@ -265,7 +265,7 @@ async def test_a_run_that_ends_leaves_its_sandboxes_in_view(
         store.end_run(LIVE, host_id, RunState.FAILED, "the trainer went away")
         await until_shown(pilot, app, "4 left behind", "0 in use")
         await pilot.press("1")
-        await until_shown(pilot, app, "3 sandboxes left behind (4)", "it left 3 sandboxes behind")
+        await until_shown(pilot, app, "3 sandboxes left behind (4)", "left 3 sandboxes")
         await pilot.press("4", "enter")
         await until(pilot, lambda: isinstance(app.screen, RunScreen), "enter opens the run")
         await until_shown(pilot, app, "it left 3 sandboxes behind: 4 shows and releases them")
