@@ -53,6 +53,8 @@ async def counts(request: Request) -> Response:
     told["processes"] = sum(len(box.processes.all) for box in world.all())
     told["faults"] = sum(rule.used for rule in world.faults.rules)
     told["requests"] = len(world.requests)
+    under_way = [entry["request"] for entry in world.requests if "seconds" not in entry]
+    told["in_flight"], told["creating"] = len(under_way), under_way.count("POST /v0/sandboxes")
     return JSONResponse(told)
 
 

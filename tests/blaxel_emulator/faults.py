@@ -30,7 +30,8 @@ PLANE = r"/sandboxes/[^/]+/(process|filesystem)"
 
 @dataclass
 class Fault:
-    """One rule. ``where``: a regular expression on "METHOD /path"; ``seconds``: a number, or from and to."""
+    """One rule. ``where``: a regular expression on "METHOD /path", and for the kinds of command also on the command
+    that follows; ``seconds``: a number, or from and to."""
 
     kind: FaultKind
     where: str = ""

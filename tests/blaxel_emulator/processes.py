@@ -111,7 +111,7 @@ class Processes:
         process = Running(
             number, name, command, workdir, keep_alive, f"{place}/.sandbox-api-{number}", streamed
         )
-        subject = f"POST /{self._world.settings.workspace}/sandboxes/{self._box.name}/process"
+        subject = f"POST /{self._world.settings.workspace}/sandboxes/{self._box.name}/process {command}"
         for fault in self._world.faults.draw(subject, ("slow_command", "hung_command")):
             seconds = HUNG_SECONDS if fault.kind == "hung_command" else self._world.faults.seconds(fault)
             command = f"sleep {seconds:.2f}\n{command}"
@@ -169,7 +169,7 @@ class Processes:
             "process",
             self._box,
             process=process.name,
-            command=process.command[:400],
+            command=process.command[:8000],
             status=process.status,
             exit_code=process.exit_code,
             started_at=process.started_at,
