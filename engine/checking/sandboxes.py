@@ -28,14 +28,20 @@ FILES_OF_A_RUN = 100
 
 
 async def check_sandboxes(project: Project, report: CheckReport) -> None:
-    """Nothing to do where the config has no sandboxes. A local sandbox is tried for real, and is gone afterwards."""
+    """Nothing to do where the config has no sandboxes. A local sandbox is tried for real, and is gone afterwards; Blaxel
+    is asked whether it takes the credentials, which costs nothing."""
     table = project.config.runtime.config.sandbox
     if table is None:
         return
     _check_ttl(project, table, report)
     try:
         settings = SandboxSettings.from_table(table.model_dump())
-        provider = open_provider(project.working_dir, settings)
+        provider = open_provider(
+            project.working_dir,
+            settings,
+            blaxel=project.config.providers.blaxel,
+            environ=project.loaded.environ,
+        )
     except SandboxError as error:
         report.add(Severity.ERROR, project.loaded.problem(_TABLE, str(error)))
         return
@@ -43,13 +49,20 @@ async def check_sandboxes(project: Project, report: CheckReport) -> None:
         found = await provider.probe()
     finally:
         await provider.aclose()
+    remote = found.isolation == Isolation.REMOTE
     for problem in found.problems:
-        report.add(Severity.ERROR, project.loaded.problem(f"{_TABLE}.isolation", problem))
-    if found.usable:
-        report.lines.append(_line(project, table, found))
+        key = "provider" if remote else "isolation"
+        report.add(Severity.ERROR, project.loaded.problem(f"{_TABLE}.{key}", problem))
+    if not found.usable:
+        return
+    report.lines.append(_line(project, table, found))
+    if remote:
+        for warning in found.warnings:
+            report.add(Severity.WARNING, project.loaded.problem(f"{_TABLE}.provider", warning))
+        _check_room(project, report)
+    else:
         _warn_of_isolation(project, found, report)
-        if found.isolation != Isolation.REMOTE:
-            _check_open_files(project, settings, report)
+        _check_open_files(project, settings, report)
 
 
 def attempt_seconds(project: Project) -> float:
@@ -84,11 +97,30 @@ def _minutes(seconds: float) -> str:
     return f"{int(-(-seconds // 60))}m"
 
 
+def _check_room(project: Project, report: CheckReport) -> None:
+    attempts, limits = project.config.max_concurrent_rollouts, project.config.providers.blaxel
+    if attempts > limits.max_live:
+        report.add(
+            Severity.WARNING,
+            project.loaded.problem(
+                "providers.blaxel.max_live",
+                f"{attempts} attempts may run at once, and this project may have {limits.max_live} Blaxel sandboxes: "
+                "the others wait for room",
+                f"Raise [providers.blaxel] max_live to {attempts} if your account allows it, or lower "
+                "training.max_concurrent_rollouts",
+            ),
+        )
+
+
 def _line(project: Project, table: SandboxTable, found: ProviderReport) -> str:
     sizes = f"memory {table.memory_mb} MiB"
     sizes += f" a process, disk {table.disk_mb} MiB" if found.isolation != Isolation.REMOTE else ""
     ttl = table.ttl or f"{derived_ttl(attempt_seconds(project)):g}s (derived from the attempt's deadlines)"
-    return f"Sandboxes: {found.provider}, isolation {found.isolation}; {sizes}; ttl {ttl}"
+    line = f"Sandboxes: {found.provider}, isolation {found.isolation}; {sizes}; ttl {ttl}"
+    if found.isolation == Isolation.REMOTE:
+        limits = project.config.providers.blaxel
+        line += f"; at most {limits.max_live} at once, {limits.creates_per_second:g} made a second"
+    return line
 
 
 def _warn_of_isolation(project: Project, found: ProviderReport, report: CheckReport) -> None:

@@ -34,8 +34,8 @@ class SandboxTable(Section):
 
     provider: Literal["local", "blaxel"] = Field(
         "local",
-        description="Who runs the sandboxes. 'local': this machine, at no cost. 'blaxel' is known by name, but not "
-        "available in this version: check and run say so.",
+        description="Who runs the sandboxes. 'local': this machine, at no cost. 'blaxel': Blaxel's cloud, billed; needs "
+        "BL_WORKSPACE and BL_API_KEY in the environment or in a .env beside the config.",
     )
     isolation: Literal["auto", "bubblewrap", "landlock", "none"] = Field(
         "auto",

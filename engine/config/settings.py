@@ -14,6 +14,7 @@ from engine.config.sections import (
     OutputSettings,
     RuntimeSettings,
     SamplingSettings,
+    SandboxTable,
     Scope,
     Section,
     TrainingSettings,
@@ -95,6 +96,8 @@ def scope_of(configured: Scope | None, from_environment: str | None) -> Effectiv
 
 def rule_problems(settings: Settings, scope: EffectiveScope) -> Iterator[Problem]:
     """What no single key shows: keys that contradict each other, or that do nothing where the run goes."""
+    if settings.runtime.config.sandbox is not None:
+        yield from _sandbox_problems(settings.runtime.config.sandbox)
     training, model, sampling, compute = (
         settings.training,
         settings.model,
@@ -164,6 +167,29 @@ def rule_problems(settings: Settings, scope: EffectiveScope) -> Iterator[Problem
             remedy="Remove base_url; to use a server that already runs, set scope = 'dedicated' and BASETEN_API_KEY "
             "to its key",
         )
+
+
+_ONLY_OF = {
+    "local": ("isolation", "disk_mb", "max_processes", "cpu_seconds"),
+    "blaxel": ("image", "region"),
+}
+
+
+def _sandbox_problems(table: SandboxTable) -> Iterator[Problem]:
+    """Keys that only another provider understands."""
+    for provider, keys in _ONLY_OF.items():
+        for key in keys:
+            if (
+                provider != table.provider
+                and key in table.model_fields_set
+                and getattr(table, key) is not None
+            ):
+                yield Problem(
+                    f"[runtime.config.sandbox] {key} means something to {provider} sandboxes alone, and the provider "
+                    f"is {table.provider!r}",
+                    key=f"runtime.config.sandbox.{key}",
+                    remedy=f"Remove {key}, or set provider = '{provider}'",
+                )
 
 
 def loss_config_doubts(settings: Settings) -> Iterator[Problem]:

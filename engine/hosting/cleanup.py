@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Sequence
+import os
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from engine.config.environment import read_env_files
+from engine.config.problems import ConfigError
+from engine.config.spending import BlaxelSettings
+from engine.sandboxes.blaxel import sdk
+from engine.sandboxes.blaxel.memory import Memory, recall
 from engine.sandboxes.cleanup import CleanupEntry, CleanupReport, cleanup
 from engine.sandboxes.contract import Provider
-from engine.sandboxes.errors import ProviderError
+from engine.sandboxes.errors import SandboxError
 from engine.sandboxes.for_run import open_provider
 from engine.sandboxes.local.provider import LocalProvider
 from engine.sandboxes.settings import SandboxSettings
@@ -32,7 +38,7 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-_LOCAL = "local"
+_LOCAL, _BLAXEL = "local", "blaxel"
 _ALL_RUNS = 1_000_000
 
 
@@ -83,18 +89,35 @@ async def release_left_behind(
 
 
 def _providers(store: Store, project_dir: Path) -> tuple[dict[str, Provider], dict[str, str]]:
-    """The providers that open leases name, and of those that cannot be used here why."""
-    reader = store.reader()
-    wanted = {row.provider for row in reader.leases(states=OPEN_STATES)} - {_LOCAL}
+    """The providers that may have sandboxes of this project, and of those that cannot be used here why.
+
+    Those that open leases name, and Blaxel wherever the project has ever used it: there may be some that no lease
+    names. Credentials of a ``.env`` in the project directory count.
+    """
+    wanted = {row.provider for row in store.reader().leases(states=OPEN_STATES)} - {_LOCAL}
     usable: dict[str, Provider] = {}
     missing: dict[str, str] = {}
-    for name in sorted(wanted):
-        try:
-            usable[name] = open_provider(project_dir, SandboxSettings(provider=name))
-        except (ProviderError, ValueError) as error:
-            log.warning("sandboxes of %s cannot be released from here: %s", name, error)
-            missing[name] = str(error)
+    for name in sorted(wanted - {_BLAXEL}):
+        missing[name] = f"the provider {name} is not set up here"
+        log.warning("sandboxes of %s cannot be released from here", name)
+    try:
+        memory = recall(project_dir)
+        if memory is not None or _BLAXEL in wanted:
+            values, _ = read_env_files([project_dir / ".env"])
+            usable[_BLAXEL] = _blaxel(project_dir, memory, {**values, **os.environ})
+    except (SandboxError, ConfigError) as error:
+        if _BLAXEL in wanted:
+            missing[_BLAXEL] = str(error)
+        log.warning("sandboxes of Blaxel cannot be looked for from here: %s", error)
     return usable, missing
+
+
+def _blaxel(project_dir: Path, memory: Memory | None, environ: Mapping[str, str]) -> Provider:
+    """Raises SandboxError where there are no credentials."""
+    sdk.load()
+    sdk.find_account(environ)
+    known = BlaxelSettings.model_validate({"base_url": memory.url if memory is not None else None})
+    return open_provider(project_dir, SandboxSettings(provider=_BLAXEL), blaxel=known, environ=environ)
 
 
 def runs_meant(store: Store, config: Path | str, working_dir: Path) -> Sequence[RunRow]:

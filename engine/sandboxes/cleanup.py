@@ -22,6 +22,9 @@ from engine.store.store import Store
 
 _PARALLEL = 16
 _TRIES = 3
+SETTLE_SECONDS = 15.0
+"""The request of a process that died may still make its sandbox; a lease that was only intended is looked at again so
+long after it was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,7 @@ class _Target:
     entry: CleanupEntry
     provider: Provider | None
     known: bool  # whether the journal has an open lease of it
+    settle_seconds: float = 0.0
 
 
 type _Listed = dict[str, tuple[Provider, ProviderSandbox]]
@@ -144,6 +148,7 @@ class _Seen:
     holders: dict[str, HostRow]  # by the sandbox's name
     live: dict[str, HostRow]
     listed: _Listed
+    ever: frozenset[str]  # those of the listed names that the journal has had at any time
 
 
 def _read(store: Store, listed: _Listed) -> _Seen:
@@ -151,7 +156,8 @@ def _read(store: Store, listed: _Listed) -> _Seen:
     try:
         now = time.time()
         rows = reader.leases(states=OPEN_STATES)
-        return _Seen(rows, reader.lease_holders(rows, now), reader.live_hosts(now), listed)
+        ever = frozenset(name for name in listed if reader.lease(name) is not None)
+        return _Seen(rows, reader.lease_holders(rows, now), reader.live_hosts(now), listed, ever)
     finally:
         reader.close()
 
@@ -174,7 +180,10 @@ def _known(
             report.skipped_live.append(CleanupEntry(row.name, row.provider, row.run_id, held))
         else:
             entry = CleanupEntry(row.name, row.provider, row.run_id, row.last_error or "")
-            targets.append(_Target(entry, providers.get(row.provider), known=True))
+            settle = 0.0
+            if row.state is LeaseState.INTENDED and row.name not in seen.listed:
+                settle = max(0.0, row.created_at + SETTLE_SECONDS - time.time())
+            targets.append(_Target(entry, providers.get(row.provider), known=True, settle_seconds=settle))
     return targets
 
 
@@ -186,6 +195,8 @@ def _unknown(seen: _Seen, scope: _Scope, report: CleanupReport) -> list[_Target]
         run_id = sandbox.labels.get(LABEL_RUN)
         if name in known or not scope.covers(name, run_id):
             continue
+        if provider.name != "local" and LABEL_PROJECT not in sandbox.labels and name not in seen.ever:
+            continue  # named as ours are, but it may be another project's
         entry = CleanupEntry(name, provider.name, run_id, f"not in the journal; {sandbox.state}")
         host_id = sandbox.labels.get(LABEL_HOST)
         if scope.spares(name, host_id, alive=host_id in seen.live or sandbox.owner_alive is True):
@@ -210,7 +221,12 @@ async def _let_go(
             await journal.change(entry.name, LeaseState.RELEASING)
         try:
             released = await release_confirmed(
-                journal, target.provider, entry.name, known=target.known, tries=_TRIES
+                journal,
+                target.provider,
+                entry.name,
+                known=target.known,
+                tries=_TRIES,
+                settle_seconds=target.settle_seconds,
             )
         except ProviderError as error:
             report.failed.append(CleanupEntry(entry.name, entry.provider, entry.run_id, str(error)))

@@ -259,9 +259,11 @@ class Provider(Protocol):
         """
         ...
 
-    async def release(self, name: str) -> Released:
+    async def release(self, name: str, *, settle_seconds: float = 0.0) -> Released:
         """End the sandbox of that name, whoever made it, and confirm that nothing is left. Idempotent.
 
+        ``settle_seconds``: how long a creation of that name, which another process had asked for, may still be under
+        way; a name that is missing is confirmed only after that.
         Raises ProviderError where that could not be confirmed.
         """
         ...

@@ -324,11 +324,12 @@ async def release_confirmed(
     *,
     known: bool = True,
     tries: int = RELEASE_TRIES,
+    settle_seconds: float = 0.0,
     hook: Callable[[str], None] | None = None,
 ) -> Released:
     """Release a name at its provider, again and again if need be, and write down what became of it.
 
-    ``known``: whether the journal has a row of it. Raises the last ProviderError after ``tries`` failures, or at
+    ``known``: whether the journal has a row of it. ``settle_seconds``: see ``Provider.release``. Raises the last ProviderError after ``tries`` failures, or at
     once where trying again is pointless; the lease is ``lost`` then.
     """
     tell = hook or _nothing
@@ -338,8 +339,8 @@ async def release_confirmed(
         nonlocal number
         number += 1
         try:
-            async with asyncio.timeout(RELEASE_SECONDS):
-                return await provider.release(name)
+            async with asyncio.timeout(RELEASE_SECONDS + settle_seconds):
+                return await provider.release(name, settle_seconds=settle_seconds)
         except TimeoutError as error:
             raise TransientError(
                 f"{name}: the provider did not answer within {RELEASE_SECONDS:.0f} s"

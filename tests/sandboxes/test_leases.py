@@ -71,7 +71,7 @@ class Fake:
         finally:
             self.creating -= 1
 
-    async def release(self, name: str) -> Released:
+    async def release(self, name: str, *, settle_seconds: float = 0.0) -> Released:
         self.releases.append(name)
         await asyncio.sleep(0)
         if self.release_errors:

@@ -116,7 +116,7 @@ class BlaxelProvider:
                 status = int(answer.status_code)
                 raise SandboxAPIError(str(answer.parsed.error), status_code=status, error=answer.parsed)
 
-        await ask(f"looking at the workspace {account.workspace}", look, seconds=30.0, tries=3)
+        await ask(f"looking at the workspace {account.workspace}", look, seconds=15.0, tries=2)
 
     async def _open(self, *, remembering: bool) -> None:
         """Connect once. Raises ProviderError."""
@@ -197,8 +197,6 @@ class BlaxelProvider:
     # -- release ------------------------------------------------------------------------------------------------
 
     async def release(self, name: str, *, settle_seconds: float = 0.0) -> Released:
-        """See the contract. ``settle_seconds``: how long a creation of that name may still be under way, where
-        another process had asked for it."""
         check_name(name)
         await self._open(remembering=False)
         since = self._doubtful.get(name)

@@ -213,8 +213,8 @@ class LocalProvider:
 
     # -- release and list ---------------------------------------------------------------------------------------
 
-    async def release(self, name: str) -> Released:
-        check_name(name)
+    async def release(self, name: str, *, settle_seconds: float = 0.0) -> Released:
+        check_name(name)  # a creation's traces are on this machine from its beginning: nothing has to settle
         connection = self._connections.get(name)
         if connection is None:
             found = await asyncio.to_thread(self._states.destroy, name)
