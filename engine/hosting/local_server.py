@@ -174,7 +174,8 @@ class LocalServer:
             hold = os.open(self._pipe_path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:
             return None
-        if not address.alive:
+        # One that saw nobody hold the pipe a moment ago ends all the same, and has said so.
+        if not address.alive or (self.directory / "ending").exists():
             os.close(hold)
             return None
         self._hold, self._address = hold, address

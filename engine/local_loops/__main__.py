@@ -24,7 +24,7 @@ import secrets
 import signal
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -129,12 +129,13 @@ def set_up_logging(log_path: Path) -> None:
         root.addHandler(handler)
 
 
-def watch_stdin(loop: asyncio.AbstractEventLoop, end: asyncio.Event) -> None:
+def watch_stdin(loop: asyncio.AbstractEventLoop, end: asyncio.Event, say_ending: Callable[[], None]) -> None:
     """Set ``end`` when standard input is closed: the host that holds its other end is gone, however it went."""
 
     def read_to_the_end() -> None:
         while os.read(0, 4096):
             pass
+        say_ending()  # at once: whoever opens the other end from here on has come too late
         try:
             loop.call_soon_threadsafe(end.set)
         except RuntimeError:
@@ -168,7 +169,7 @@ async def serve(settings: ServerSettings, bound: socket.socket, *, exit_with_std
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, end.set)
     if exit_with_stdin:
-        watch_stdin(loop, end)
+        watch_stdin(loop, end, store.say_ending)
     serving = asyncio.create_task(server.serve_on(bound))
     ready = asyncio.create_task(server.ready.wait())
     ended = asyncio.create_task(end.wait())
@@ -179,6 +180,7 @@ async def serve(settings: ServerSettings, bound: socket.socket, *, exit_with_std
             print(json.dumps({"url": url, "key": settings.key, "model": settings.default_model}), flush=True)
             log.info("serving on %s, state in %s", url, settings.state_dir)
         await asyncio.wait({serving, ended}, return_when=asyncio.FIRST_COMPLETED)
+        store.say_ending()
         server.end()
         await serving
     finally:

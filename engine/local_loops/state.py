@@ -3,6 +3,7 @@
 Layout::
 
     server.lock              held while a server uses the directory
+    ending                   there once that server has decided to end: nobody should begin to use it any more
     server.json              sessions, samplers, the user config
     server.log               the process's log
     runs/<run>/run.json      the run, its publish counter, its checkpoint index
@@ -24,6 +25,7 @@ model's whole step: should the *machine* go down within seconds of a publish, re
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import shutil
 import threading
@@ -34,6 +36,8 @@ from typing import IO, Any
 
 from engine.local_loops.atomic_files import read_json, remove_leftovers, write_json
 from engine.local_loops.records import CheckpointRecord, RunRecord, SamplerRecord
+
+log = logging.getLogger(__name__)
 
 FORMAT = 1
 
@@ -60,6 +64,17 @@ class StateStore:
     def log_path(self) -> Path:
         return self.directory / "server.log"
 
+    @property
+    def _ending(self) -> Path:
+        return self.directory / "ending"
+
+    def say_ending(self) -> None:
+        """Tell other processes that this server ends, before it stops answering. May be called from any thread."""
+        try:
+            self._ending.touch()
+        except OSError as error:
+            log.warning("%s could not be written: %s", self._ending, error)
+
     def open(self) -> None:
         """Lock the directory and read what it holds."""
         try:
@@ -68,6 +83,7 @@ class StateStore:
         except OSError as error:
             raise StateError(f"state directory {self.directory} is not writable: {error.strerror}") from error
         self._take_lock(self._lock_file)
+        self._ending.unlink(missing_ok=True)
         try:
             self._read()
         except (OSError, ValueError, TypeError, KeyError) as error:

@@ -124,6 +124,20 @@ def test_two_processes_share_one_and_the_last_one_ends_it(project_dir: Path, hol
     wait_gone(address.pid, address.pid_started)
 
 
+def test_a_server_that_has_said_that_it_ends_gets_no_new_user(project_dir: Path) -> None:
+    """It may still answer for a moment; whoever began to use it now would lose it under the first request."""
+    server = LocalServer(project_dir)
+    address = server.start()
+    (server.directory / "ending").touch()
+    latecomer = LocalServer(project_dir)
+    assert latecomer._attach() is None
+    server.close()
+    assert latecomer.start().pid != address.pid
+    assert not (server.directory / "ending").exists()
+    latecomer.close()
+    assert (server.directory / "ending").exists()
+
+
 def test_it_dies_with_its_killed_parent(project_dir: Path, holder: Holder) -> None:
     started = json.loads((project_dir / ".loops" / "loops-server" / "address.json").read_text())[
         "pid_started"
