@@ -1,4 +1,4 @@
-"""A scrolling pane of lines in which a text can be found."""
+"""A scrolling pane of lines in which a text can be found, also where it runs over the end of a line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 
 from loops_tui.theme import Tone
-from loops_tui.widgets.spans import Line, Span, SpanView, text_of
+from loops_tui.widgets.line_search import LineSearch, Part, marked
+from loops_tui.widgets.spans import Line, SpanView
 
 
 class SearchView(SpanView):
@@ -29,7 +30,10 @@ class SearchView(SpanView):
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self.needle = ""
-        self.matches: list[int] = []  # lines that match
+        self.matches: list[tuple[Part, ...]] = []  # each in its parts, one a line
+        self._more = False  # whether there are more than are kept
+        self._at: dict[int, list[tuple[Part, int]]] = {}  # by line: parts, and which match they belong to
+        self._search: LineSearch | None = None  # made when something is first looked for
         self._here = 0
         self._pointed: int | None = None
 
@@ -42,16 +46,19 @@ class SearchView(SpanView):
                     self.refresh_line(place)
 
     def show(self, lines: Sequence[Line], *, keep: bool = True) -> None:
+        if lines is not self.lines:
+            self._search = None
         super().show(lines, keep=keep)
         if self.needle:
             self._match()
 
     def find(self, needle: str) -> None:
         """Search as one types: the first match at or below the top of the view is the current one."""
-        self.needle = needle.casefold()
+        self.needle = needle
         self._match()
         if self.matches:
-            self._here = bisect_left(self.matches, self.scroll_offset.y) % len(self.matches)
+            lines = [match[0].line for match in self.matches]
+            self._here = bisect_left(lines, self.scroll_offset.y) % len(self.matches)
             self._reveal()
         self.refresh()
 
@@ -64,19 +71,23 @@ class SearchView(SpanView):
     def match_words(self) -> str:
         if not self.needle:
             return ""
-        return f"match {self._here + 1} of {len(self.matches)}" if self.matches else "not found"
+        if not self.matches:
+            return "not found"
+        return f"match {self._here + 1:,} of {len(self.matches):,}{' or more' if self._more else ''}"
 
     def _match(self) -> None:
-        needle = self.needle
-        self.matches = (
-            [place for place, line in enumerate(self.lines) if needle in text_of(line).casefold()]
-            if needle
-            else []
-        )
+        self.matches, self._at, self._more = [], {}, False
+        if self.needle:
+            if self._search is None:
+                self._search = LineSearch(self.lines)
+            self.matches, self._more = self._search.find(self.needle)
+            for place, match in enumerate(self.matches):
+                for part in match:
+                    self._at.setdefault(part.line, []).append((part, place))
         self._here = min(self._here, max(0, len(self.matches) - 1))
 
     def _reveal(self) -> None:
-        line = self.matches[self._here]
+        line = self.matches[self._here][0].line
         top, height = self.scroll_offset.y, self.size.height
         if not top <= line < top + height:
             self.scroll_to(y=max(0, line - height // 3), animate=False)
@@ -85,34 +96,5 @@ class SearchView(SpanView):
         if index == self._pointed and line:
             # The heading begins with a rule: its first two cells carry the mark.
             line = (("▌─", Tone.ACCENT), (line[0][0][2:], line[0][1]), *line[1:])
-        if not self.needle or not line:
-            return line
-        here = bool(self.matches) and self.matches[self._here] == index
-        return _marked(line, self.needle, Tone.MATCH_HERE if here else Tone.MATCH)
-
-
-def _marked(line: Line, needle: str, tone: Tone) -> Line:
-    """The line with every occurrence of ``needle`` (casefolded) in another tone."""
-    text = text_of(line)
-    folded = text.casefold()
-    if len(folded) != len(text) or needle not in folded:
-        # Folding changed the length (ß, ligatures): mark the whole line rather than the wrong part of it.
-        return ((text, tone),) if needle in folded else line
-    marks = [False] * len(text)
-    start = folded.find(needle)
-    while start >= 0:
-        marks[start : start + len(needle)] = [True] * len(needle)
-        start = folded.find(needle, start + len(needle))
-    spans: list[Span] = []
-    place = 0
-    for part, own in line:
-        run = ""
-        for char in part:
-            if run and marks[place] != marks[place - 1]:
-                spans.append((run, tone if marks[place - 1] else own))
-                run = ""
-            run += char
-            place += 1
-        if run:
-            spans.append((run, tone if marks[place - 1] else own))
-    return tuple(spans)
+        found = self._at.get(index)
+        return marked(line, found, self._here) if found else line

@@ -9,27 +9,45 @@ from rich.cells import cell_len
 from loops_tui.widgets.spans import Line, Span
 
 
+class Continued(str):
+    """A piece that goes on where the line before it was broken, so that a search can put the two together again."""
+
+    __slots__ = ()
+    glue = ""  # what stood between the two
+
+
+class AfterSpace(Continued):
+    """It goes on after a space, at which the line was broken and which is shown on neither."""
+
+    __slots__ = ()
+    glue = " "
+
+
 def wrap(text: str, width: int) -> Iterator[str]:
-    """The text in pieces of at most ``width`` cells, broken between words where that is possible."""
+    """The text in pieces of at most ``width`` cells, broken between words where that is possible.
+
+    All but the first are :class:`Continued`.
+    """
     width = max(1, width)
     rest = text
     if not rest:
         yield ""
         return
     ascii_only = rest.isascii()
+    piece_of: type[str] = str
     while rest:
         if len(rest) <= width and (ascii_only or cell_len(rest) <= width):
-            yield rest
+            yield piece_of(rest)
             return
         cut = width if ascii_only else _cells_to_index(rest, width)
         space = rest.rfind(" ", 0, cut + 1)
         # A break far to the left wastes more than it explains.
         if space > cut * 0.6:
-            yield rest[:space]
-            rest = rest[space + 1 :]
+            yield piece_of(rest[:space])
+            rest, piece_of = rest[space + 1 :], AfterSpace
         else:
-            yield rest[:cut]
-            rest = rest[cut:]
+            yield piece_of(rest[:cut])
+            rest, piece_of = rest[cut:], Continued
 
 
 def _cells_to_index(text: str, width: int) -> int:
@@ -43,29 +61,26 @@ def _cells_to_index(text: str, width: int) -> int:
 
 
 def wrap_spans(spans: list[Span], width: int) -> Iterator[Line]:
-    """Spans as lines of at most ``width`` cells, broken anywhere (tokens, not words)."""
+    """Spans as lines of at most ``width`` cells, broken anywhere (tokens, not words).
+
+    All but the first begin with a :class:`Continued`.
+    """
     line: list[Span] = []
     used = 0
+    piece_of: type[str] = str  # of the first piece of the line in hand
     for text, tone in spans:
         rest = text
         while rest:
             cells = cell_len(rest)
             if used + cells <= width:
-                line.append((rest, tone))
+                line.append((rest if line else piece_of(rest), tone))
                 used += cells
                 break
-            if used >= width:
-                yield tuple(line)
-                line, used = [], 0
-                continue
-            cut = _cells_to_index(rest, width - used)
-            if cell_len(rest[:cut]) > width - used and line:
-                yield tuple(line)
-                line, used = [], 0
-                continue
-            line.append((rest[:cut], tone))
-            rest = rest[cut:]
+            cut = _cells_to_index(rest, width - used) if used < width else 0
+            if cut and (cell_len(rest[:cut]) <= width - used or not line):
+                line.append((rest[:cut] if line else piece_of(rest[:cut]), tone))
+                rest = rest[cut:]
             yield tuple(line)
-            line, used = [], 0
+            line, used, piece_of = [], 0, Continued
     if line:
         yield tuple(line)
