@@ -7,6 +7,7 @@ and the engine with a thread and a loop of its own. Nothing heavy is imported be
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -40,13 +41,17 @@ from loops_tui.widgets.safe_text import safe
 if TYPE_CHECKING:
     from engine.store.store import Store
     from loops_tui.keymap import Keymap
+    from loops_tui.screens.config import ConfigScreen
 
 log = logging.getLogger(__name__)
 
 HERE = Path(__file__).parent
 TERMINAL_WATCH_SECONDS = 5.0
 THEME_VARIABLE = "LOOPS_TUI_THEME"
-_NOT_IN_DIALOGS = frozenset({"go_runs", "go_run", "go_sandboxes", "leave", "help"})
+SETTLED_SECONDS = (3.0, 15.0, 60.0)
+"""When what the engine has loaded for a run is set apart from the garbage collector. It stays for good, and walking over
+it every few seconds took a tenth of one each time, in which no key was heard."""
+_NOT_IN_DIALOGS = frozenset({"go_runs", "go_config", "go_run", "go_sandboxes", "leave", "help"})
 
 
 class LoopsApp(App[int]):
@@ -85,6 +90,7 @@ class LoopsApp(App[int]):
         self.run_in_hand: str | None = None  # the run looked at last
         self.leaving = Leaving(self)
         self._cleaning = Cleaning(self)
+        self._config: ConfigScreen | None = None
         self.crash: str | None = None
         self._make_hosting = NoHosting if self.options.readonly else make_hosting
         self._hosting: Hosting | None = None
@@ -230,6 +236,8 @@ class LoopsApp(App[int]):
             return
         self.notice = None
         self.open_run(run_id)
+        for seconds in SETTLED_SECONDS:
+            self.set_timer(seconds, gc.freeze)
 
     def ask_of_run(self, run_id: str, kind: str) -> None:
         """Write a command for a run's host, wherever it lives."""
@@ -279,6 +287,27 @@ class LoopsApp(App[int]):
         if self.run_in_hand is not None:
             self.open_run(self.run_in_hand)
 
+    def action_go_config(self) -> None:
+        """The one Config screen of this app: it stays as it is left, with what was typed on it."""
+        from loops_tui.screens.config import ConfigScreen
+
+        if self._config is None:
+            self._config = ConfigScreen()
+            self.install_screen(self._config, "config")
+        if self._config not in self.screen_stack:
+            self.push_screen(self._config)
+        while self.screen is not self._config:
+            self.pop_screen()
+
+    def settle_unsaved(self, then: Callable[[], None]) -> None:
+        """Go on with ``then`` once it is settled what becomes of texts that are not saved."""
+        if self._config is None:
+            then()
+            return
+        from loops_tui.screens.config_leave import settle_unsaved
+
+        settle_unsaved(self, self._config.desk, then)
+
     def action_go_sandboxes(self) -> None:
         from loops_tui.screens.sandboxes import SandboxesScreen
 
@@ -298,6 +327,9 @@ class LoopsApp(App[int]):
     def action_interrupt(self) -> None:
         if self.screen.get_selected_text():
             self.screen.action_copy_text()
+            return
+        if self.focused is not None and getattr(self.focused, "selected_text", ""):
+            self.call_later(self.focused.run_action, "copy")  # an editor's selection is its own
             return
         self.leaving.interrupt()
 

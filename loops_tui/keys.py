@@ -9,6 +9,14 @@ from textual.binding import Binding, BindingType
 
 APP_BINDINGS: list[BindingType] = [
     Binding("1", "go_runs", "Runs", show=False, id="app.runs", tooltip="Every run of this project"),
+    Binding(
+        "2",
+        "go_config",
+        "Config",
+        show=False,
+        id="app.config",
+        tooltip="Configs: edit, check, run; the examples",
+    ),
     Binding("3", "go_run", "Run", show=False, id="app.run", tooltip="The run looked at last"),
     Binding(
         "4",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from functools import partial
 from typing import TYPE_CHECKING
 
 from loops_tui.terminal import say
@@ -30,7 +31,10 @@ class Leaving:
     # -- from within the app -----------------------------------------------------------------------------------
 
     def ask(self) -> None:
-        """Leave, or ask where a run lives here."""
+        """Leave, or ask first: about texts that are not saved, and where a run lives here."""
+        self._app.settle_unsaved(self._ask_about_runs)
+
+    def _ask_about_runs(self) -> None:
         hosted = self._app.hosted()
         if not hosted:
             self._app.exit(0)
@@ -55,7 +59,12 @@ class Leaving:
     def interrupt(self) -> None:
         """ctrl+c: first drain and say so, then ask whether to force."""
         if not self._app.hosted():
-            self._app.exit(128 + signal.SIGINT)
+            leave = partial(self._app.exit, 128 + signal.SIGINT)
+            # A second ctrl+c leaves whatever is asked; what was typed is restored when the app is opened again.
+            if self._app.screen.is_modal:
+                leave()
+            else:
+                self._app.settle_unsaved(leave)
         elif not self._draining:
             self._drain(128 + signal.SIGINT)
         elif not self._forced and not self._app.screen.is_modal:

@@ -28,12 +28,17 @@ _WANTED = {
     "finite_number": "a finite number",
 }
 _MOST_LISTED = 12
+_MOST_TOLD = 100  # a file that is no config at all can have a hundred thousand unknown keys
 _LATER_VALUES = {("recipe", "sft"), ("training.mode", "async")}
 
 
 def explain(error: ValidationError, *, model: type[BaseModel] = Settings) -> list[Problem]:
     """One problem per finding of a config's validation."""
-    return [_explain_one(detail, model) for detail in error.errors(include_url=False)]
+    details = error.errors(include_url=False)
+    problems = [_explain_one(detail, model) for detail in details[:_MOST_TOLD]]
+    if len(details) > _MOST_TOLD:
+        problems.append(Problem(f"and {len(details) - _MOST_TOLD} more problems of this kind"))
+    return problems
 
 
 def show(value: Any) -> str:

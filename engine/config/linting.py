@@ -6,11 +6,13 @@ process's environment; of the disk only the existence of what the config names b
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from engine.config.environment import read_env_files
 from engine.config.loading import place, validate
 from engine.config.parsing import read_config
 from engine.config.positions import KeyLines, json_key_lines, toml_key_lines
@@ -37,8 +39,11 @@ class Linted:
         return sum(finding.severity is Severity.ERROR for finding in self.findings)
 
 
-def lint(text: str, path: Path, *, working_dir: Path, environ: Mapping[str, str]) -> Linted:
-    """Every problem of ``text``, the config at ``path`` as it is being edited. Never raises for what it says."""
+def lint(text: str, path: Path, *, working_dir: Path, environ: Mapping[str, str] | None = None) -> Linted:
+    """Every problem of ``text``, the config at ``path`` as it is being edited. Never raises for what it says.
+
+    ``environ``: the variables that count; without them the process's, over those of the .env files as in a load.
+    """
     source = path.resolve()
     lines = key_lines(text, path)
     try:
@@ -47,7 +52,15 @@ def lint(text: str, path: Path, *, working_dir: Path, environ: Mapping[str, str]
         return Linted(
             [Finding.of(Severity.ERROR, problem) for problem in error.problems], None, None, None, lines
         )
+    trouble: list[Problem] = []
+    if environ is None:
+        try:
+            values, _ = read_env_files([source.parent / ".env", working_dir / ".env"])
+        except ConfigError as error:
+            values, trouble = {}, error.problems
+        environ = {**values, **os.environ}
     settings, scope, problems = validate(table, {}, source, working_dir, environ)
+    problems += trouble
     warnings: list[Problem] = []
     if settings is not None:
         problems += _missing_beside(settings, source.parent)
@@ -73,13 +86,13 @@ def _missing_beside(settings: Settings, directory: Path) -> list[Problem]:
     if settings.eval is not None:
         named["eval.tasks"] = settings.eval.tasks
     for key, file in named.items():
-        if not file.is_file():
+        if not os.path.isfile(file):
             near = did_you_mean(file.name, _names(file.parent, "*.jsonl"))
             remedy = f"Did you mean {near!r}?" if near else None
             problems.append(Problem(f"there is no tasks file {file.name!r}", key=key, remedy=remedy))
     module = settings.runtime.config.episode.partition(":")[0]
     place_of = directory.joinpath(*module.split("."))
-    if not place_of.with_suffix(".py").is_file() and not (place_of / "__init__.py").is_file():
+    if not os.path.isfile(f"{place_of}.py") and not os.path.isfile(place_of / "__init__.py"):
         near = did_you_mean(module, [name.removesuffix(".py") for name in _names(directory, "*.py")])
         remedy = f"Did you mean {near!r}?" if near else None
         problems.append(
@@ -93,4 +106,4 @@ def _missing_beside(settings: Settings, directory: Path) -> list[Problem]:
 
 
 def _names(directory: Path, pattern: str) -> list[str]:
-    return [file.name for file in directory.glob(pattern)] if directory.is_dir() else []
+    return [file.name for file in directory.glob(pattern)] if os.path.isdir(directory) else []

@@ -191,7 +191,7 @@ def _make_paths_absolute(
 
         def change(value: str, base: Path = base, hub_wins: bool = hub_wins) -> str:
             looks = value.startswith(("./", "../", "/", "~")) or value in {".", ".."}
-            is_path = looks or (not hub_wins and (base / value).is_dir())
+            is_path = looks or (not hub_wins and os.path.isdir(base / value))
             return _absolute(value, base) if is_path else value
 
         _change(table, key, change)
@@ -202,7 +202,8 @@ def _make_paths_absolute(
 
 
 def _absolute(value: str, base: Path) -> str:
-    return os.path.normpath(base / Path(value).expanduser()) if value else value
+    # os.path, not Path: a home that nobody has and a name too long for a file system are told later, as missing files.
+    return os.path.normpath(os.path.join(base, os.path.expanduser(value))) if value else value
 
 
 def _change(table: dict[str, Any], key: str, change: Any) -> None:

@@ -84,6 +84,10 @@ def _parse_toml(text: str, named: Path) -> dict[str, Any]:
             message = message[: found.start()]
         sentence = f"this is not TOML (line {line}{where}): {message[:1].lower()}{message[1:]}"
         raise ConfigError([Problem(sentence, file=named, line=line)]) from error
+    except RecursionError as error:
+        raise ConfigError([Problem("the TOML is nested too deeply", file=named)]) from error
+    except ValueError as error:  # a number of thousands of digits
+        raise ConfigError([Problem(f"this is not TOML that can be read: {error}", file=named)]) from error
 
 
 def _parse_json(text: str, named: Path) -> dict[str, Any]:
@@ -104,6 +108,8 @@ def _parse_json(text: str, named: Path) -> dict[str, Any]:
         raise ConfigError([Problem(sentence, file=named, line=error.lineno)]) from error
     except RecursionError as error:
         raise ConfigError([Problem("the JSON is nested too deeply", file=named)]) from error
+    except ValueError as error:
+        raise ConfigError([Problem(f"this is not JSON that can be read: {error}", file=named)]) from error
     if not isinstance(value, dict):
         raise ConfigError([Problem("a JSON config is one object", file=named, line=1)])
     return value

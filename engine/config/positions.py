@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 
 _SPACE = " \t"
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
@@ -37,12 +38,15 @@ class KeyLines:
 
 
 def toml_key_lines(text: str) -> KeyLines:
-    """Scan TOML that a parser has already accepted."""
-    return KeyLines(_TomlScan(text).run())
+    """Scan TOML; of a text that no parser would accept, what could be found."""
+    scan = _TomlScan(text)
+    with suppress(RecursionError):  # thousands of brackets, which the parser refuses as well
+        scan.run()
+    return KeyLines(scan.lines)
 
 
 def json_key_lines(text: str) -> KeyLines:
-    """Scan JSON that a parser has already accepted."""
+    """Scan JSON; of a text that no parser would accept, what could be found."""
     return KeyLines(_JsonScan(text).run())
 
 
@@ -53,7 +57,7 @@ class _TomlScan:
         self.line = 1
         self.lines: dict[str, int] = {}
 
-    def run(self) -> dict[str, int]:
+    def run(self) -> None:
         table: list[str] = []
         while self.at < len(self.text):
             char = self.text[self.at]
@@ -78,7 +82,6 @@ class _TomlScan:
                 self._value(key)
                 if self.at == before:  # text that no parser would have accepted: go on all the same
                     self._step()
-        return self.lines
 
     def _step(self) -> None:
         if self.text[self.at] == "\n":

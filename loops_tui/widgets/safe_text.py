@@ -89,6 +89,21 @@ def _marked(text: str) -> str:
     return "".join(char if _harmless(char) else _character_mark(char) for char in text)
 
 
+def safe_cells(text: str) -> str:
+    """``text`` with as many characters as it has, each that could do harm replaced by a mark; tabs stay.
+
+    For an editor, where a place in the line on the screen must be the same place in the text.
+    """
+    if _is_plain(text):
+        return text
+    return "".join(char if char == "\t" or _harmless(char) else _cell_mark(char) for char in text)
+
+
+def _cell_mark(char: str) -> str:
+    mark = _character_mark(char)
+    return mark if len(mark) == 1 else "\ufffd"
+
+
 def safe_lines(text: str, limit: int | None = None) -> Iterator[str]:
     """The lines of ``text``, each made safe. Only a line feed ends a line; other separators show as marks."""
     for line in text.split("\n"):

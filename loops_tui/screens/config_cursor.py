@@ -1,0 +1,48 @@
+"""Which setting the cursor is on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from loops_tui.screens.config_insert import table_at, value_of, word_at
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from engine.config.catalog import Setting, Table
+
+
+def setting_at(lines: list[str], row: int, path: Path) -> tuple[Setting | Table | None, str | None]:
+    """The setting or table that a row (from 0) belongs to, and the value that the row gives it."""
+    from engine.config import catalog
+
+    key = key_at(lines, row, path)
+    if path.suffix.lower() == ".json":
+        return (None, None) if key is None else (catalog.setting(key) or catalog.table(key), None)
+    here = table_at(lines, row)
+    if key is None or not lines[row].strip() or lines[row].lstrip().startswith("#"):
+        return catalog.table(here), None
+    found = catalog.setting(key)
+    if found is None:
+        return catalog.table(key) or catalog.table(here), None
+    return found, value_of(lines[row]) if found.key == key else None
+
+
+def key_at(lines: list[str], row: int, path: Path) -> str | None:
+    """The dotted key that a row belongs to, also while it is being typed."""
+    from engine.config.linting import key_lines
+
+    word = word_at(lines, row)
+    if word and path.suffix.lower() != ".json":
+        table = table_at(lines, row)
+        return f"{table}.{word}" if table else word
+    return key_lines("\n".join(lines[: row + 1]), path).at(row + 1)
+
+
+def keys_in(text: str, path: Path) -> list[str]:
+    """Settings that the text already has."""
+    from engine.config import catalog
+    from engine.config.linting import key_lines
+
+    lines = key_lines(text, path)
+    return [setting.key for setting in catalog.settings() if setting.key in lines]
