@@ -7,6 +7,7 @@ writes into files instead, which are read while it runs.
 from __future__ import annotations
 
 import asyncio
+import codecs
 import itertools
 import time
 from dataclasses import dataclass, field
@@ -159,7 +160,7 @@ class Processes:
             else:
                 process.exit_code, process.status = -1, process.ended_by or "failed"
             if process.streamed:
-                await self.refresh(sandbox, process)
+                await self.refresh(sandbox, process, final=True)
         finally:
             if process.status == "running":
                 process.status, process.exit_code = "killed", -1
@@ -191,14 +192,14 @@ class Processes:
                 return
             await asyncio.sleep(0.002)
 
-    async def refresh(self, sandbox: Sandbox, process: Running) -> None:
-        """Read a streamed process's files."""
+    async def refresh(self, sandbox: Sandbox, process: Running, *, final: bool = False) -> None:
+        """Read a streamed process's files; until the ``final`` time without a character that is not whole yet."""
         for stream, suffix in (("stdout", "out"), ("stderr", "err")):
             try:
                 data = await sandbox.read(f"{process.files}.{suffix}", KEPT_BYTES)
             except (SandboxFileError, ProviderError):
                 data = b""
-            text = data.decode("utf-8", "replace")
+            text = codecs.getincrementaldecoder("utf-8")("replace").decode(data, final)
             process.logs += text[len(getattr(process, stream)) :]
             setattr(process, stream, text)
 
