@@ -121,6 +121,21 @@ def check(config: Config, overrides: Set = None, as_json: Json = False) -> None:
 
 
 @app.command()
+def settings(
+    key: Annotated[
+        str | None,
+        typer.Argument(metavar="[KEY]", help="One setting, such as training.group_size, or one table."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show every setting of a config with its type, default and meaning."""
+    from loops_tui.commands import settings as commands
+
+    out = Output(as_json)
+    end(out, lambda: commands.settings(key, out))
+
+
+@app.command()
 def run(
     config: Annotated[
         str | None,
