@@ -72,7 +72,6 @@ class Commands:
 
     async def run(self, order: Order) -> Exec:
         """Run it to its end or its deadline. Cancelled, it ends the command. Raises ProviderError."""
-        await self.link.warm("process")
         name = f"ltui-{next(self._numbers)}"
         mark = f"{self.link.name}.{name}."
         limit = math.ceil(order.seconds)  # the service counts in whole seconds
@@ -227,7 +226,9 @@ class Commands:
                 return known
 
         async def read() -> _Streams:
-            response = await self.link.get("process", f"/process/{name}/logs")
+            # The SDK's method asks for all streams, and hands out one of them.
+            response = await self.link.client.get(f"/process/{name}/logs")
+            self.link.box.process.handle_response_error(response)
             body = response.content
             parse = _parse_logs
             return parse(body) if len(body) < _THREAD_BYTES else await asyncio.to_thread(parse, body)

@@ -97,7 +97,7 @@ class Files:
             except Exception as error:
                 raise _file_error(error, root) from error
 
-        await self.link.ask("writing files", write, part="fs", seconds=_WRITE_SECONDS)
+        await self.link.ask("writing files", write, seconds=_WRITE_SECONDS)
 
     async def _write_binary(self, file: PlainFile, root: str) -> None:
         path = posixpath.join(root, file.path)
@@ -112,7 +112,7 @@ class Files:
                 raise _file_error(error, path) from error
 
         async def put() -> None:
-            await self.link.ask("writing a file", write, part="fs", seconds=_WRITE_SECONDS)
+            await self.link.ask("writing a file", write, seconds=_WRITE_SECONDS)
 
         try:
             await put()
@@ -176,15 +176,14 @@ class Files:
         if not 0 < max_bytes <= _MAX_READ:
             raise InvalidRequest(f"max_bytes = {max_bytes}: from 1 to {_MAX_READ} are possible")
         return await self.link.ask(
-            "reading a file", lambda: self._read(path, max_bytes), part="fs", seconds=_WRITE_SECONDS
+            "reading a file", lambda: self._read(path, max_bytes), seconds=_WRITE_SECONDS
         )
 
     async def _read(self, path: str, max_bytes: int) -> bytes:
         """Piece by piece: the SDK's own method takes a file of any size into memory."""
         fs = self.link.box.fs
-        client = fs.get_client()
         headers = {"Accept": "application/octet-stream"}
-        async with client.stream("GET", f"/filesystem/{quote(path)}", headers=headers) as response:
+        async with self.link.client.stream("GET", f"/filesystem/{quote(path)}", headers=headers) as response:
             if not response.is_success:
                 await response.aread()
                 try:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import ssl
 import time
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import httpx
 
 from engine.sandboxes.blaxel import sdk
 from engine.sandboxes.blaxel.connection import Connection, Janitor
@@ -73,7 +75,7 @@ class BlaxelProvider:
         self._account: sdk.Account | None = None
         self._url: str | None = None
         self._memory: Memory | None = None
-        self._threads: ThreadPoolExecutor | None = None
+        self._certificates: ssl.SSLContext | None = None
         self._janitor = Janitor()
         self._connections: dict[str, Connection] = {}
         self._doubtful: dict[
@@ -125,6 +127,8 @@ class BlaxelProvider:
                 account, self._url = await self._find()
                 sdk.connect(account, self._url)
                 self._account = account
+            if remembering and self._certificates is None:
+                self._certificates = await asyncio.to_thread(httpx.create_ssl_context)
             if self._memory is None:
                 workspace, project = self._account.workspace, self._project_dir
                 if remembering:
@@ -151,6 +155,7 @@ class BlaxelProvider:
         name, labels = check_name(spec.name), check_labels(spec.labels)
         await self._open(remembering=True)
         assert self._memory is not None
+        assert self._certificates is not None
         env = {**self._settings.env, **spec.env}
         wanted: dict[str, Any] = {
             "name": name,
@@ -166,9 +171,8 @@ class BlaxelProvider:
             wanted["envs"] = [{"name": key, "value": value} for key, value in env.items()]
         box = await self._create(name, wanted)
         sdk.check_sandbox_url(box.process.url, self._url)
-        connection = Connection(name, box, env, self._builders(), self._janitor)
+        connection = Connection(name, box, env, self._certificates, self._janitor)
         self._connections[name] = connection
-        await connection.warm("process")
         return BlaxelSandbox(connection)
 
     async def _create(self, name: str, wanted: dict[str, Any]) -> SandboxInstance:
@@ -188,11 +192,6 @@ class BlaxelProvider:
         if status in ("FAILED", "TERMINATED", "DELETING"):
             raise TransientError(f"Blaxel made the sandbox {name}, but it is {status}")
         return box
-
-    def _builders(self) -> ThreadPoolExecutor:
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(_BUILDERS, "blaxel-clients")
-        return self._threads
 
     # -- release ------------------------------------------------------------------------------------------------
 
@@ -297,9 +296,6 @@ class BlaxelProvider:
         for connection in list(self._connections.values()):
             await connection.close()
         self._connections.clear()
-        if self._threads is not None:
-            self._threads.shutdown(wait=False, cancel_futures=True)
-            self._threads = None
         if self._account is not None:
             self._account = None
             await sdk.disconnect()

@@ -41,13 +41,11 @@ class BlaxelSandbox(Sandbox):
         self._processes = Processes(connection, self._commands)
 
     async def client(self) -> SandboxInstance:
-        """The SDK's own instance of this sandbox, its clients ready and ``/work`` there.
+        """The SDK's own instance of this sandbox, its client ready and ``/work`` there.
 
         Commands that go through it are the episode's own: they have no deadline of ours. Raises ProviderError.
         """
         if not self._link.handed_out:
-            await self._link.warm("process")
-            await self._link.warm("fs")
             await self._commands.short(f"mkdir -p {WORKDIR}", "preparing the sandbox")
             self._link.handed_out = True
         return self._link.box
