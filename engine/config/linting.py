@@ -14,6 +14,7 @@ from typing import Any
 
 from engine.config.environment import read_env_files
 from engine.config.loading import place, validate
+from engine.config.local_models import model_directory, shipped_models
 from engine.config.parsing import read_config
 from engine.config.positions import KeyLines, json_key_lines, toml_key_lines
 from engine.config.problems import ConfigError, Problem, did_you_mean
@@ -64,6 +65,8 @@ def lint(text: str, path: Path, *, working_dir: Path, environ: Mapping[str, str]
     warnings: list[Problem] = []
     if settings is not None:
         problems += _missing_beside(settings, source.parent)
+        if scope == "local":
+            problems += _missing_model(settings.model.base_model)
         warnings = list(loss_config_doubts(settings))
     findings = [
         Finding.of(severity, place(problem, source, lines, {}))
@@ -103,6 +106,15 @@ def _missing_beside(settings: Settings, directory: Path) -> list[Problem]:
             )
         )
     return problems
+
+
+def _missing_model(name: str) -> list[Problem]:
+    if model_directory(name) is not None:
+        return []
+    shipped = shipped_models()
+    near = did_you_mean(name, shipped)
+    remedy = f"Did you mean {near!r}?" if near else f"Name {' or '.join(shipped)}, or a model directory"
+    return [Problem(f"there is no model {name!r} on this machine", key="model.base_model", remedy=remedy)]
 
 
 def _names(directory: Path, pattern: str) -> list[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ def model_directory(base_model: str) -> Path | None:
     if shipped is not None:
         return shipped
     path = Path(base_model)
-    return path if path.is_absolute() and path.is_dir() else None
+    return path if path.is_absolute() and os.path.isdir(path) else None
 
 
 def describe_model(directory: Path) -> LocalModel:
