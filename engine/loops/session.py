@@ -37,6 +37,7 @@ class SessionSettings:
     replicas: int = 1
     spot: bool = False
     request_seconds: float = 1800.0
+    sampler: bool = True  # whether a sampler is paired with the trainer
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +143,7 @@ class LoopsSession:
                 # One knob for readiness and for how long one operation may be polled: never below the latter.
                 ready_timeout=max(ready, settings.request_seconds),
                 sampler_timeout=settings.request_seconds,
-                with_sampler=True,
+                with_sampler=settings.sampler,
                 name=settings.name,
                 scope=settings.scope,
             )
@@ -150,6 +151,16 @@ class LoopsSession:
             raise LoopsUnavailable(explain(error, f"creating a run of {settings.base_model}", url)) from error
         created(training.run_id)
         return cls(training, settings, url)
+
+    @property
+    def trainer(self) -> Any:
+        """The SDK's training client; only its async methods may be used."""
+        return self._training
+
+    @property
+    def url(self) -> str | None:
+        """Where Loops is, for messages."""
+        return self._url
 
     @property
     def tokenizer_source(self) -> str:

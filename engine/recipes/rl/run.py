@@ -10,11 +10,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from engine.episodes.contract import Task
-from engine.loops.errors import LoopsUnavailable
 from engine.loops.session import LoopsSession
-from engine.loops.watch import until_gone
-from engine.policy.rendering import RenderingError
 from engine.recipes.contract import Outcome, RunFailed, RunHandle
+from engine.recipes.frame import carry, spend_meter
 from engine.recipes.rl.batch import loss_config, pack
 from engine.recipes.rl.collect import Collected, Collector, CollectSettings
 from engine.recipes.rl.connecting import Connections
@@ -23,63 +21,27 @@ from engine.recipes.rl.metrics import reward_metrics, step_metrics
 from engine.recipes.rl.order import TaskOrder
 from engine.recipes.rl.report import Reporter
 from engine.recipes.rl.rollout import Rollout
-from engine.recipes.rl.saving import Saver
 from engine.recipes.rl.wording import exhausted_line, solved_line, step_line
+from engine.recipes.saving import Saver
+from engine.recipes.spending import SpendMeter
 from engine.store.rows import RunState
 
 if TYPE_CHECKING:
     from engine.project import Project
 
-ABORT_SAVE_SECONDS = 60.0
-"""How long an aborted run may take to save its last finished step."""
-
 
 async def train(project: Project, handle: RunHandle) -> Outcome:
-    """Run an RL config to its end, from its beginning or from ``handle.resume_from`` on.
-
-    Returns:
-        The outcome: DONE, STOPPED (asked to, after the step in flight) or ABORTED. Where the run stands is saved.
-
-    Raises:
-        RunFailed: with one sentence; the store and the run directory hold what was done until then.
-        asyncio.CancelledError: the host is going down.
-    """
-    run = _Run(project, handle)
-    main = asyncio.create_task(run.main(), name="rl loop")
-    gone = asyncio.create_task(until_gone(handle.endpoint.url, handle.endpoint.api_key), name="loops watch")
-    abort = asyncio.create_task(handle.control.wait_aborted(), name="abort watch")
-    progress = asyncio.create_task(run.tell_progress(), name="progress")
-    try:
-        await asyncio.wait({main, gone, abort}, return_when=asyncio.FIRST_COMPLETED)
-        if main.done():
-            return main.result()
-        main.cancel()
-        await asyncio.wait({main}, timeout=30.0)
-        if abort.done():
-            run.reporter.unfinished("aborted")
-            await run.save_aborted()
-            return run.outcome(RunState.ABORTED)
-        run.reporter.unfinished("failed")
-        raise RunFailed(gone.result())
-    except LoopsUnavailable as error:
-        run.reporter.unfinished("failed")
-        # A failing request may be the first sign of a dead server; the watch, a moment later, says it plainly.
-        raise RunFailed(str(error)) from error
-    except RenderingError as error:
-        run.reporter.unfinished("failed")
-        raise RunFailed(str(error)) from error
-    finally:
-        for task in (main, gone, abort, progress):
-            task.cancel()
-        await asyncio.wait({main, gone, abort, progress}, timeout=30.0)
-        await asyncio.shield(run.close())
+    """Run an RL config to its end, from its beginning or from ``handle.resume_from`` on. See ``frame.carry``."""
+    meter = await asyncio.to_thread(spend_meter, project, handle)
+    return await carry(_Run(project, handle, meter), project, handle, meter)
 
 
 class _Run:
     """One run's moving parts."""
 
-    def __init__(self, project: Project, handle: RunHandle) -> None:
+    def __init__(self, project: Project, handle: RunHandle, meter: SpendMeter) -> None:
         self.project, self.handle, self.settings = project, handle, project.config
+        self.meter = meter
         self.reporter = Reporter(handle, self.settings.output.trace)
         self.connections = Connections(project, handle, self.reporter.phase)
         self.saver = Saver(handle, self.settings.output.checkpoint_every)
@@ -104,7 +66,7 @@ class _Run:
             handle=handle,
             settings=self.settings,
             reporter=self.reporter,
-            sampler=session,
+            sampler=self.meter.metered(session),
             renderer=renderer,
             episode=episode.cls,
             options=episode.options,
@@ -188,15 +150,6 @@ class _Run:
             await self.saver.asked()
             await control.wait_if_paused_or_save()
 
-    async def tell_progress(self) -> None:
-        """While a phase lasts long, say so in the log. Runs until cancelled."""
-        every = self.settings.output.progress_every_seconds
-        while True:
-            await asyncio.sleep(every)
-            line, lasted = self.reporter.progress()
-            if lasted >= every:
-                self.handle.log("info", "run", line)
-
     async def _update(self, session: LoopsSession, collected: Collected) -> dict[str, float]:
         """Train on a step's groups and publish. Returns the step's metrics."""
         training, handle = self.settings.training, self.handle
@@ -221,6 +174,9 @@ class _Run:
         await session.publish(self.step + 1)
         published = time.monotonic()
 
+        self.meter.trained(
+            sum(result.trace.trainable_tokens for g in collected.usable for result in g.graded)
+        )
         self.step += 1
         for group in collected.usable:
             self.reporter.group_trained(group, self.step)
@@ -273,12 +229,19 @@ class _Run:
         await self.saver.last(why)
         return self.outcome(state)
 
-    async def save_aborted(self) -> None:
-        """Save the last finished step where the trainer stands exactly after it and the run is still ours."""
-        control = self.handle.control
-        if not self._training and not control.lost:
-            self.reporter.phase("saving")
-            await self.saver.last(control.ending, ABORT_SAVE_SECONDS)
+    @property
+    def between_steps(self) -> bool:
+        """Whether the trainer holds exactly the steps that are finished."""
+        return not self._training
+
+    def unfinished(self, reason: str) -> None:
+        self.reporter.unfinished(reason)
+
+    def progress(self) -> tuple[str, float]:
+        return self.reporter.progress()
+
+    def phase(self, text: str) -> None:
+        self.reporter.phase(text)
 
     def outcome(self, state: RunState) -> Outcome:
         session = self.connections.session
@@ -287,5 +250,4 @@ class _Run:
         )
 
     async def close(self) -> None:
-        await self.saver.close()
         await self.connections.close()
