@@ -28,7 +28,7 @@ STALE_SECONDS = 15.0
 UNCLAIMED_SECONDS = 60.0
 """A run that no host has claimed for so long was abandoned before it began."""
 
-_LIVE_ATTEMPTS = tuple(
+LIVE_ATTEMPTS = tuple(
     str(s)
     for s in (
         AttemptState.QUEUED,
@@ -138,15 +138,18 @@ def interrupt(connection: sqlite3.Connection, run_id: str, why: str, ended_at: f
 
 
 def settle_in_flight(connection: sqlite3.Connection, run_id: str, reason: str, ended: float) -> None:
-    """Attempts that were running are cancelled, groups that were not trained are lost."""
+    """Attempts that were running are cancelled, groups that were not trained are lost.
+
+    Evaluations have an end of their own: another process may be making one.
+    """
     connection.execute(
         f"UPDATE attempts SET state = ?, ended_at = coalesce(ended_at, ?) "
-        f"WHERE run_id = ? AND state IN ({marks(_LIVE_ATTEMPTS)})",
-        (str(AttemptState.CANCELLED), ended, run_id, *_LIVE_ATTEMPTS),
+        f"WHERE run_id = ? AND group_id >= 0 AND state IN ({marks(LIVE_ATTEMPTS)})",
+        (str(AttemptState.CANCELLED), ended, run_id, *LIVE_ATTEMPTS),
     )
     connection.execute(
         "UPDATE groups SET state = ?, reason = ?, ended_at = coalesce(ended_at, ?) "
-        "WHERE run_id = ? AND state IN (?, ?)",
+        "WHERE run_id = ? AND group_id >= 0 AND state IN (?, ?)",
         (
             str(GroupState.LOST),
             reason,

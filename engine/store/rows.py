@@ -212,7 +212,8 @@ class CommandState(StrEnum):
 class CommandRow:
     """What a person or script asks of a run's host; the host answers in the same row.
 
-    Kinds: ``pause``, ``resume``, ``stop`` (after this step), ``abort`` (now), ``save`` (checkpoint).
+    Kinds: ``pause``, ``resume``, ``stop`` (after this step), ``abort`` (now), ``save`` (checkpoint), ``evaluate`` (the
+    weights as they are after this step).
     """
 
     command_id: int
@@ -311,6 +312,7 @@ class EvalRow:
     metrics: dict[str, float] = field(default_factory=dict)
     sampling: dict[str, Any] = field(default_factory=dict)  # temperature, top_p, max_tokens …
     error: str | None = None
+    host_id: str | None = None  # the process that makes it; one that is gone leaves it "stopped"
 
 
 class LeaseState(StrEnum):

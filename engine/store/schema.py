@@ -111,7 +111,12 @@ _PACE: tuple[str, ...] = (
     ) WITHOUT ROWID""",
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _LEASES, _CHECKPOINTS, _PACE)
+_EVAL_HOSTS: tuple[str, ...] = (
+    "ALTER TABLE evals ADD COLUMN host_id TEXT",
+    "CREATE INDEX groups_by_eval ON groups(run_id, eval_id) WHERE eval_id IS NOT NULL",
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _LEASES, _CHECKPOINTS, _PACE, _EVAL_HOSTS)
 
 STORE_DIRECTORY = ".loops"
 STORE_FILE = "loops.db"

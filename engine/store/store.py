@@ -6,7 +6,7 @@ import contextlib
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Self
@@ -15,16 +15,26 @@ from engine.store import hosts
 from engine.store.codec import decode_row, dump_json, encode_field, encode_row, upsert_sql
 from engine.store.deletion import delete_run
 from engine.store.errors import StoreError, explain
+from engine.store.evaluations import begin_evaluation, settle_evaluations
 from engine.store.queries import StoreReader
 from engine.store.recorder import RunRecorder
 from engine.store.redact import Redactor
 from engine.store.resume import TakeUp, take_up
-from engine.store.rows import CheckRow, CommandRow, CommandState, HostRow, RunRow, RunState
+from engine.store.rows import (
+    CheckRow,
+    CommandRow,
+    CommandState,
+    EvalRow,
+    GroupRow,
+    HostRow,
+    RunRow,
+    RunState,
+)
 from engine.store.rundir import RunDirectory, RunFiles, rebuild
 from engine.store.schema import connect, prepare_directory, store_path
 from engine.store.writer import Writer, WriterPool
 
-COMMAND_KINDS = ("pause", "resume", "stop", "abort", "save")
+COMMAND_KINDS = ("pause", "resume", "stop", "abort", "save", "evaluate")
 _CHECKS_KEPT = 20
 """Reports kept for each config."""
 
@@ -204,6 +214,7 @@ class Store:
                 "UPDATE runs SET state = ?, error = ?, ended_at = ?, phase = '' WHERE run_id = ?",
                 (str(state), text, now, run_id),
             )
+            settle_evaluations(connection, now, host_id=host_id)
             hosts.settle_in_flight(connection, run_id, str(state), now)
             hosts.refuse_commands(connection, run_id, f"the run has ended ({state})")
 
@@ -220,6 +231,7 @@ class Store:
         """Mark the runs whose host is gone INTERRUPTED; returns their ids."""
 
         def mark(connection: sqlite3.Connection) -> list[RunRow]:
+            settle_evaluations(connection, time.time())
             return [hosts.read_run(connection, run_id) for run_id in hosts.reconcile(connection)]
 
         runs = self._writer.call(mark)
@@ -244,6 +256,27 @@ class Store:
             raise StoreError(f"{path} could not be written: {error.strerror or error}") from error
         except sqlite3.Error as error:
             raise explain(error, self.path) from error
+
+    # -- evaluations --------------------------------------------------------------------------------------------
+
+    def begin_evaluation(self, row: EvalRow, tasks: Sequence[tuple[str, int]]) -> list[GroupRow]:
+        """Store an evaluation and a group for each of its tasks (id, index); durable at once.
+
+        ``row.eval_id`` becomes unique in its run by a number at its end; the groups' ids go on below all others of
+        the run.
+        """
+        return self._writer.call(lambda connection: begin_evaluation(connection, row, tasks, self.redactor))
+
+    def register_host(self, host: HostRow) -> None:
+        """Say that this process works on something beside runs; ``heartbeat`` keeps it known, ``forget_host`` ends it."""
+        columns = encode_row(host, self.redactor)
+        self._writer.call(lambda connection: connection.execute(upsert_sql(HostRow), columns).rowcount)
+
+    def forget_host(self, host_id: str) -> None:
+        """The host has let go of everything."""
+        self._writer.call(
+            lambda connection: connection.execute("DELETE FROM hosts WHERE host_id = ?", (host_id,)).rowcount
+        )
 
     # -- commands -----------------------------------------------------------------------------------------------
 
