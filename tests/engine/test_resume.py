@@ -1,0 +1,163 @@
+"""Stopping and going on, with the real engine, SDK, local server and model: nothing may show where it was."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from engine.hosting.errors import HostingError
+from engine.recipes.contract import RunFailed
+from engine.recipes.control import RunControl
+from engine.store import Store
+from engine.store.rows import CheckpointState, RunState
+from tests.engine.resumable import Told, make_project, train, until_step
+
+KL = "optim/train-sample-div/kl_sample_train_k3"
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Told:
+    """Six steps without a break."""
+    return asyncio.run(train(make_project(tmp_path_factory.mktemp("whole"))))
+
+
+async def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(tmp_path: Path, whole: Told) -> None:
+    config = make_project(tmp_path)
+
+    async def stop(control: RunControl, store: Store) -> None:
+        await until_step(store, 2)
+        control.stop_after_step("test")
+
+    stopped = await train(config, meanwhile=stop)
+    assert stopped.outcome.state is RunState.STOPPED
+    assert 2 <= stopped.run.step < 6
+    (left,) = stopped.checkpoints
+    assert (left.state, left.why, left.step) == (CheckpointState.SAVED, "stop", stopped.run.step)
+    resumed = await train(config, resume=stopped.run.run_id)
+    assert (resumed.run.run_id, resumed.run.run_dir) == (stopped.run.run_id, stopped.run.run_dir)
+    assert resumed.outcome.state is RunState.DONE
+    assert resumed.attempts == whole.attempts
+    assert resumed.curve == whole.curve
+    assert [line["policy_version"] for line in resumed.lines("steps.jsonl")] == [1, 2, 3, 4, 5, 6]
+    assert (resumed.run.reward_first, resumed.run.reward_last) == (
+        whole.run.reward_first,
+        whole.run.reward_last,
+    )
+    assert resumed.run.info["loops_runs"] == [stopped.run.loops_run_id]
+    assert resumed.run.loops_run_id != stopped.run.loops_run_id
+    assert max(line[KL] for line in resumed.lines("steps.jsonl")) < 1e-6
+
+
+async def test_a_finished_run_goes_on_with_more_steps(tmp_path: Path, whole: Told) -> None:
+    config = make_project(tmp_path)
+    short = await train(config, "training.max_steps=3")
+    assert [(row.name, row.why) for row in short.checkpoints] == [("step-000003", "end")]
+    with pytest.raises(HostingError, match=r"all its 3 steps.*--set training\.max_steps=6"):
+        await train(config, "training.max_steps=3", resume=short.run.run_id)
+    resumed = await train(config, resume=short.run.run_id)
+    assert (resumed.attempts, resumed.curve) == (whole.attempts, whole.curve)
+    assert (resumed.run.max_steps, resumed.run.step) == (6, 6)
+
+
+async def test_an_aborted_run_goes_on_after_its_last_whole_step(tmp_path: Path, whole: Told) -> None:
+    config = make_project(tmp_path)
+
+    async def abort(control: RunControl, store: Store) -> None:
+        await until_step(store, 3)
+        control.abort("test")
+
+    aborted = await train(config, "output.checkpoint_every=2", meanwhile=abort)
+    assert aborted.outcome.state is RunState.ABORTED
+    saved = max(row.step for row in aborted.checkpoints if row.state is CheckpointState.SAVED)
+    assert saved in {aborted.run.step, aborted.run.step - 1}  # a step that was being trained is not saved
+    resumed = await train(config, "output.checkpoint_every=2", resume=aborted.run.run_id)
+    assert (resumed.attempts, resumed.curve) == (whole.attempts, whole.curve)
+    assert {path.name for path in (resumed.directory / "transcripts").iterdir()} == {
+        path.name for path in (whole.directory / "transcripts").iterdir()
+    }
+
+
+async def test_a_run_without_a_checkpoint_begins_again(tmp_path: Path, whole: Told) -> None:
+    config = make_project(tmp_path)
+
+    async def abort(control: RunControl, store: Store) -> None:
+        await until_step(store, 1)
+        control.abort("test", lost=True)  # nothing may be saved
+
+    aborted = await train(config, meanwhile=abort)
+    assert aborted.checkpoints == []
+    resumed = await train(config, resume=aborted.run.run_id)
+    assert (resumed.attempts, resumed.curve) == (whole.attempts, whole.curve)
+    assert "from its beginning with a fresh adapter" in (resumed.directory / "run.log").read_text()
+
+
+async def test_a_checkpoint_is_saved_when_it_is_asked_for(tmp_path: Path) -> None:
+    config = make_project(tmp_path)
+    loop = asyncio.get_running_loop()
+    said = {name: loop.create_future() for name in ("first", "second", "paused")}
+
+    def answer(name: str) -> Callable[[bool, str], None]:
+        return lambda done, text: said[name].set_result((done, text))
+
+    async def ask(control: RunControl, store: Store) -> None:
+        control.save(answer("first"))
+        control.save(answer("second"))
+        await until_step(store, 1)
+        control.pause("test")
+        control.save(answer("paused"))
+        async with asyncio.timeout(60):
+            await said["paused"]
+        control.resume("test")
+
+    told = await train(config, "training.max_steps=4", meanwhile=ask)
+    assert await said["first"] == (True, "saved as step-000001")
+    assert await said["second"] == (True, "step-000001 is saved already")
+    # The trainer stands still in a pause: it is saved at once, unless the pause came right after the first save.
+    done, text = await said["paused"]
+    assert done
+    assert text == "step-000001 is saved already" or text.startswith("saved as step-")
+    assert {row.why for row in told.checkpoints} >= {"asked", "end"}
+    assert all(row.size_bytes for row in told.checkpoints)
+
+
+async def test_another_run_begins_with_saved_weights(tmp_path: Path) -> None:
+    config = make_project(tmp_path)
+    first = await train(config, "training.max_steps=3")
+    second = await train(
+        config, "training.max_steps=2", f"model.from_checkpoint={first.run.run_id}@step-000003"
+    )
+    assert second.run.run_id != first.run.run_id
+    # Exactly the weights that the trainer loaded were sampled from, before the first optimizer step as well.
+    assert max(line[KL] for line in second.lines("steps.jsonl")) < 1e-6
+    plain = await train(config, "training.max_steps=1")
+    assert second.curve[0] != plain.curve[0]
+
+
+async def test_other_tasks_are_refused(tmp_path: Path) -> None:
+    config = make_project(tmp_path)
+    first = await train(config, "training.max_steps=1")
+    make_project(tmp_path, tasks=6)
+    with pytest.raises(HostingError, match=r"the tasks in .*tasks\.jsonl have changed"):
+        await train(config, resume=first.run.run_id)
+    with Store.open(tmp_path) as store:
+        assert store.reader().run(first.run.run_id).state is RunState.DONE
+
+
+async def test_a_checkpoint_that_is_gone_is_told_in_one_sentence(tmp_path: Path) -> None:
+    config = make_project(tmp_path)
+    first = await train(config, "training.max_steps=1")
+    with Store.open(tmp_path) as store:
+        recorder = store.recorder(first.run.run_id, files=False)
+        (row,) = first.checkpoints
+        row.trainer_path = "bt://loops:run-gone/weights/step-000001"
+        recorder.checkpoint(row)
+        recorder.close()
+    with pytest.raises(RunFailed, match="run-gone/weights/step-000001") as failed:
+        await train(config, resume=first.run.run_id)
+    assert "\n" not in str(failed.value)
+    # What was trained until the checkpoint is still there, and so is the checkpoint.
+    assert len(json.loads((first.directory / "steps.jsonl").read_text().splitlines()[0])) > 5
