@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.actions import ActionParseResult, parse
 from textual.app import App, SystemCommand
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.dom import DOMNode
 from textual.reactive import var
 from textual.screen import Screen
@@ -30,6 +30,7 @@ from loops_tui.glyphs import ascii_driver
 from loops_tui.keys import APP_BINDINGS
 from loops_tui.leaving import Leaving
 from loops_tui.options import Options
+from loops_tui.palette import palette_commands
 from loops_tui.ports import Hosting, StartRefused
 from loops_tui.preferences import Preferences
 from loops_tui.readonly import CHANGES, REFUSAL, NoHosting, open_to_read
@@ -370,27 +371,7 @@ class LoopsApp(App[int]):
         return super().check_action(action, parameters)
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """The palette's commands: everything that a key does here, and the themes."""
-        seen: set[str] = set()
-        for active in screen.active_bindings.values():
-            binding = active.binding
-            named = bool(binding.id) and not (binding.id or "").startswith(("table.", "pane."))
-            if (
-                not active.enabled
-                or not named
-                or binding.action in seen
-                or binding.action == "command_palette"
-            ):
-                continue
-            seen.add(binding.action)
-            yield SystemCommand(binding.description, binding.tooltip, self._runner(active.node, binding))
-        yield SystemCommand("Theme", "Choose the colours", self.action_change_theme)
-
-    def _runner(self, node: object, binding: Binding) -> Callable[[], None]:
-        def run() -> None:
-            self.call_later(self.run_action, binding.action, node)  # pyright: ignore[reportArgumentType]
-
-        return run
+        return palette_commands(self, screen)
 
 
 def _name_of(action: str | ActionParseResult) -> str:

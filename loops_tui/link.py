@@ -33,7 +33,7 @@ def make_hosting(project_dir: Path) -> Hosting:
 class HereLazily:
     """``RunsHere``, made when it is needed, its refusals turned into sentences."""
 
-    can_hand_over = False
+    can_hand_over = True
 
     def __init__(self, project_dir: Path) -> None:
         self._project_dir = project_dir
@@ -45,7 +45,7 @@ class HereLazily:
 
     def resume(self, run_id: str, overrides: Sequence[str] = ()) -> str:
         """Go on with a run that has ended and return its id; blocks for seconds. Raises StartRefused."""
-        return self._begin(lambda runs: runs.resume(run_id, tuple(overrides)))  # pyright: ignore[reportAttributeAccessIssue]
+        return self._begin(lambda runs: runs.resume(run_id, tuple(overrides)))
 
     def _begin(self, act: Callable[[RunsHere], str]) -> str:
         from engine.hosting.errors import HostingError
@@ -97,7 +97,13 @@ class HereLazily:
 
     def hand_over(self, run_id: str, seconds: float) -> None:
         """Move a run into a process of its own. Blocks, bounded. Raises HandOverFailed."""
-        raise HandOverFailed("a run cannot move to another process")
+        from engine.hosting.errors import HostingError
+        from engine.store.errors import StoreError
+
+        try:
+            self._made().hand_over(run_id, seconds)
+        except (HostingError, StoreError) as error:
+            raise HandOverFailed(str(error)) from error
 
     def live(self) -> Sequence[str]:
         return () if self._runs is None else self._runs.live()

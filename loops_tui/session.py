@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from loops_tui.app import LoopsApp
 from loops_tui.options import Options
 from loops_tui.terminal import NoLog, guarded_stdio, is_terminal, say, signal_handlers
+
+SWITCH_SECONDS = 0.0005
+"""How long a thread may keep the interpreter while another waits for it. A key takes some five such turns from the
+terminal to the screen and back, and a run in the engine's thread computes all the time: with Python's own 5 ms a key
+would feel it."""
 
 
 def open_app(
@@ -43,6 +49,7 @@ def run_app(app: LoopsApp) -> int:
         say("loops-tui: this is no terminal; use `loops-tui runs`, `watch` and `run` here")
         return 2
     log_path = app.project_dir / ".loops" / "app.log"
+    sys.setswitchinterval(SWITCH_SECONDS)
     try:
         with guarded_stdio(log_path):
             status = asyncio.run(_session(app))

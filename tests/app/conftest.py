@@ -25,15 +25,17 @@ LIVE = "20261129-143501-k3f9"
 class FakeHosting:
     """Runs that live here only by name; ``stop`` takes effect when the test says so."""
 
-    can_hand_over = False
-
-    def __init__(self) -> None:
+    def __init__(self, *, can_hand_over: bool = False) -> None:
+        self.can_hand_over = can_hand_over
         self.running: list[str] = []
         self.asked: list[str] = []
         self.refuse: StartRefused | None = None
         self.started: list[tuple[Path, tuple[str, ...]]] = []
         self.resumed: list[tuple[str, tuple[str, ...]]] = []
         self.stays: HandOverFailed | None = None
+        self.goes_on = False  # here, after a hand-over that failed
+        self.moves = threading.Event()
+        self.moves.set()
         self.released: list[tuple[tuple[str, ...], bool]] = []
         self.fail: CleanupFailed | None = None
         self.checked: list[tuple[Path, str | None]] = []
@@ -55,9 +57,11 @@ class FakeHosting:
 
     def hand_over(self, run_id: str, seconds: float) -> None:
         self.asked.append(f"hand over {run_id}")
+        self.moves.wait(WAIT_SECONDS)
+        if not self.goes_on and run_id in self.running:
+            self.running.remove(run_id)
         if self.stays is not None:
             raise self.stays
-        self.running.remove(run_id)
 
     def check(self, config: Path, text: str | None) -> None:
         self.checked.append((config, text))

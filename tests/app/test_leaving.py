@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from loops_tui.ports import StartRefused
+import pytest
+
+from loops_tui.ports import HandOverFailed, StartRefused
 from loops_tui.screens.run import RunScreen
 from loops_tui.screens.runs import RunsScreen
 from loops_tui.widgets.confirm import Ask
@@ -68,6 +70,66 @@ async def test_ctrl_c_drains_then_asks_to_force(project: Path) -> None:
         await until(pilot, lambda: not app.is_running, "the app ends")
     assert app.return_value == 130
     assert hosting.asked == ["stop", "abort"]
+
+
+async def test_a_run_is_handed_over_in_view(project: Path) -> None:
+    hosting = FakeHosting(can_hand_over=True)
+    hosting.running.append(LIVE)
+    hosting.moves.clear()  # the step in hand takes a while
+    app = make_app(project, hosting)
+    _ = app.hosting
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_shown(pilot, app, "7 runs")
+        await pilot.press("q")
+        await until_shown(pilot, app, "Leave it running, in a process of its own")
+        await pilot.press("d")
+        await until_shown(pilot, app, "handing over: finishing and saving the step in hand")
+        assert app.is_running
+        hosting.moves.set()
+        await until(pilot, lambda: not app.is_running, "the app ends")
+    assert app.return_value == 0
+    assert hosting.asked == [f"hand over {LIVE}"]
+
+
+@pytest.mark.parametrize("still_here", [True, False])
+async def test_a_run_that_could_not_be_handed_over_keeps_the_app(project: Path, still_here: bool) -> None:
+    hosting = FakeHosting(can_hand_over=True)
+    hosting.running.append(LIVE)
+    hosting.stays = HandOverFailed("nothing of it could be saved")
+    hosting.goes_on = still_here
+    app = make_app(project, hosting)
+    _ = app.hosting
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_shown(pilot, app, "7 runs")
+        await pilot.press("q", "d")
+        words = f"Still here: {LIVE}" if still_here else "No run lives here any more"
+        await until_shown(pilot, app, "Not handed over", "nothing of it could be saved", words)
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(app.screen, RunsScreen), "the app goes on")
+        assert app.notice is None
+        hosting.end()
+        await pilot.press("q")
+        await until(pilot, lambda: not app.is_running, "the app ends")
+
+
+async def test_ctrl_c_ends_a_hand_over_by_force(project: Path) -> None:
+    hosting = FakeHosting(can_hand_over=True)
+    hosting.running.append(LIVE)
+    hosting.stays = HandOverFailed("it was aborted")
+    hosting.moves.clear()
+    app = make_app(project, hosting)
+    _ = app.hosting
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_shown(pilot, app, "7 runs")
+        await pilot.press("q", "d")
+        await until_shown(pilot, app, "handing over")
+        await pilot.press("ctrl+c")
+        await until_shown(pilot, app, "Abort now?")
+        await pilot.press("y")
+        await until(pilot, lambda: "abort" in hosting.asked, "it is aborted")
+        hosting.moves.set()
+        await until(pilot, lambda: not app.is_running, "the app ends")
+    assert app.return_value == 130
 
 
 async def test_ctrl_c_leaves_where_nothing_runs_here(project: Path) -> None:

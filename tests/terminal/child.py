@@ -1,6 +1,7 @@
-"""The app on a filled store, as a process of its own: ``python -m tests.terminal.child DIR [live|idle|noisy|broken]``.
+"""The app on a filled store, as a process of its own: ``python -m tests.terminal.child DIR [live|movable|stubborn|idle|noisy|broken]``.
 
-``live`` pretends that a run lives in this process, one that ends a moment after it was asked to.
+``live`` pretends that a run lives in this process, one that ends a moment after it was asked to; ``movable`` one that
+can also go on in another process, ``stubborn`` one that only an abort ends. Options come from the environment, as in the real program.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from loops_tui.app import LoopsApp
+from loops_tui.keymap import keymap_path, load_keymap
 from loops_tui.link import open_store
+from loops_tui.options import options_from
 from loops_tui.ports import CleanupFailed
 from loops_tui.session import run_app
 
@@ -24,9 +27,9 @@ if TYPE_CHECKING:
 class PretendedHosting:
     """One run that ends when it is told to, and says so in a file."""
 
-    can_hand_over = False
-
-    def __init__(self, notes: Path) -> None:
+    def __init__(self, notes: Path, *, can_hand_over: bool = False, stubborn: bool = False) -> None:
+        self.can_hand_over = can_hand_over
+        self._stubborn = stubborn
         self._notes = notes
         self._ended = threading.Event()
 
@@ -51,7 +54,8 @@ class PretendedHosting:
 
     def stop(self) -> None:
         self._note("stop")
-        self._ended.set()
+        if not self._stubborn:
+            self._ended.set()
 
     def abort(self) -> None:
         self._note("abort")
@@ -83,8 +87,17 @@ def main() -> int:
     project_dir = Path(sys.argv[1])
     mode = sys.argv[2] if len(sys.argv) > 2 else "idle"
     kind = BrokenApp if mode == "broken" else LoopsApp
-    app = kind(project_dir, lambda: open_store(project_dir), lambda: PretendedHosting(project_dir / "notes"))
-    if mode == "live":
+    hosting = PretendedHosting(
+        project_dir / "notes", can_hand_over=mode == "movable", stubborn=mode == "stubborn"
+    )
+    app = kind(
+        project_dir,
+        lambda: open_store(project_dir),
+        lambda: hosting,
+        options=options_from(os.environ),
+        keymap=load_keymap(keymap_path()),
+    )
+    if mode in ("live", "movable", "stubborn"):
         _ = app.hosting  # made now, as if a run had been started from here
     if mode == "noisy":
         # What libraries do behind a screen's back.

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import termios
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -26,10 +27,20 @@ MOUSE_OFF, CURSOR_ON, PASTE_OFF = b"\x1b[?1000l", b"\x1b[?25h", b"\x1b[?2004l"
 class Session:
     """``with Session(project, "idle") as s:`` starts the app; ``s.out`` is every byte it has sent."""
 
-    def __init__(self, project: Path, mode: str = "idle", size: tuple[int, int] = (120, 40)) -> None:
+    def __init__(
+        self,
+        project: Path,
+        mode: str = "idle",
+        size: tuple[int, int] = (120, 40),
+        *,
+        arguments: Sequence[str] | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        """``arguments`` are Python's, for another program than the child; it runs in the project directory."""
         self._project = project
-        self._mode = mode
+        self._arguments = arguments or ["-m", "tests.terminal.child", str(project), mode]
         self._size = size
+        self._environ = dict(environ or {})
         self.out = bytearray()
 
     def __enter__(self) -> Session:
@@ -41,9 +52,15 @@ class Session:
             name: value for name, value in os.environ.items() if name not in ("TMUX", "COLUMNS", "LINES")
         }
         environ |= {"TERM": "xterm-256color", "COLORTERM": "truecolor", "PYTHONPATH": str(ROOT)}
+        # What this machine's user has set for themselves is none of the tests' business.
+        environ |= {
+            "XDG_CONFIG_HOME": str(self._project / ".config"),
+            "XDG_STATE_HOME": str(self._project / ".state"),
+        }
+        environ |= self._environ
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.terminal.child", str(self._project), self._mode],
-            stdin=slave, stdout=slave, stderr=slave, env=environ, cwd=ROOT, start_new_session=True,
+            [sys.executable, *self._arguments],
+            stdin=slave, stdout=slave, stderr=slave, env=environ, cwd=self._project, start_new_session=True,
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0) and None,  # noqa: PLW1509  # no threads here yet
         )  # fmt: skip
         return self
@@ -66,7 +83,10 @@ class Session:
     def read(self, seconds: float) -> bytes:
         """What comes within ``seconds``, as soon as anything comes."""
         ready, _, _ = select.select([self._master], [], [], seconds)
-        data = os.read(self._master, 65536) if ready else b""
+        try:
+            data = os.read(self._master, 65536) if ready else b""
+        except OSError:  # Linux says EIO where nobody holds the other end any more
+            data = b""
         self.out += data
         return data
 
@@ -87,6 +107,11 @@ class Session:
         deadline = time.monotonic() + WAIT_SECONDS
         while self.read(seconds):
             assert time.monotonic() < deadline, "it never became quiet"
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Give the terminal another size; the app is told as by any terminal."""
+        fcntl.ioctl(self._slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        self.process.send_signal(signal.SIGWINCH)
 
     def press(self, keys: bytes) -> None:
         os.write(self._master, keys)

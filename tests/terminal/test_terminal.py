@@ -66,6 +66,40 @@ def test_a_hangup_drains_without_a_word(project: Path) -> None:
     assert (project / "notes").read_text().split() == ["stop", "close"]
 
 
+@pytest.mark.parametrize(("setting", "said"), [("", ["hand-over", "close"]), ("drain", ["stop", "close"])])
+def test_a_hangup_hands_a_run_over_where_that_can_be(project: Path, setting: str, said: list[str]) -> None:
+    with Session(project, "movable", environ={"LOOPS_TUI_ON_HANGUP": setting}) as session:
+        session.until("tool_agent")
+        session.hang_up()
+        assert session.process.wait(60) == 129
+    assert (project / "notes").read_text().split() == said
+
+
+def test_leaving_a_run_to_a_process_of_its_own_says_how_to_find_it(project: Path) -> None:
+    with Session(project, "movable") as session:
+        session.until("tool_agent")
+        session.press(b"q")
+        session.until("in a process of its own")
+        session.press(b"d")
+        assert session.end() == 0
+        session.assert_restored()
+        told = session.out[session.out.rindex(ALT_SCREEN_OFF) :]
+        assert b"pretended-run goes on in a process of its own: `loops-tui watch pretended-run`" in told
+
+
+def test_a_second_ctrl_c_asks_to_abort(project: Path) -> None:
+    with Session(project, "stubborn") as session:
+        session.until("tool_agent")
+        session.press(b"\x03")
+        session.until("stopping after this step")
+        session.press(b"\x03")
+        session.until("Abort now?")
+        session.press(b"y")
+        assert session.end() == 130
+        session.assert_restored()
+    assert (project / "notes").read_text().split() == ["stop", "abort", "close"]
+
+
 @pytest.mark.parametrize(("keys", "status"), [(b"q", 0), (b"\x03", 130)])
 def test_keys_that_leave_give_the_terminal_back(project: Path, keys: bytes, status: int) -> None:
     with Session(project) as session:

@@ -1,0 +1,36 @@
+"""The command palette: everything that a key does here, found by name, and the themes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from textual.app import SystemCommand
+from textual.binding import ActiveBinding
+from textual.screen import Screen
+
+if TYPE_CHECKING:
+    from loops_tui.app import LoopsApp
+
+_MOVES = ("table.", "list.", "view.", "pane.", "form.", "filter.", "ask.")
+"""Keys of parts that screens share: they move, and a palette that has been opened has nothing to move in."""
+
+
+def palette_commands(app: LoopsApp, screen: Screen[object]) -> Iterator[SystemCommand]:
+    """What can be done on this screen and in the app right now, each once."""
+    seen: set[str] = set()
+    for active in screen.active_bindings.values():
+        binding = active.binding
+        if not active.enabled or not binding.id or binding.id.startswith(_MOVES) or binding.action in seen:
+            continue
+        seen.add(binding.action)
+        if binding.action != "command_palette":
+            yield SystemCommand(binding.description, binding.tooltip, _runner(app, active))
+    yield SystemCommand("Theme", "Choose the colours", app.action_change_theme)
+
+
+def _runner(app: LoopsApp, active: ActiveBinding) -> Callable[[], None]:
+    def run() -> None:
+        app.call_later(app.run_action, active.binding.action, active.node)
+
+    return run
