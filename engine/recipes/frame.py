@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from engine.loops.errors import LoopsUnavailable
 from engine.loops.watch import until_gone
@@ -88,12 +88,22 @@ async def carry(loop: Loop, project: Project, handle: RunHandle, meter: SpendMet
         asyncio.CancelledError: the host is going down.
     """
     control, endpoint = handle.control, handle.endpoint
+
+    def out_of_budget(key: str) -> None:
+        handle.note(ended_by=f"[budget] {key}")
+        control.stop_after_step(f"[budget] {key}", "budget")
+
+    meter.tell(
+        lambda spend: handle.recorder.run(spend=spend),
+        lambda sentence: handle.log("warning", "budget", sentence),
+        out_of_budget,
+    )
     main = asyncio.create_task(loop.main(), name="loop")
     gone = asyncio.create_task(until_gone(endpoint.url, endpoint.api_key), name="loops watch")
     abort = asyncio.create_task(control.wait_aborted(), name="abort watch")
     beside = [
         asyncio.create_task(_tell_progress(loop, project, handle), name="progress"),
-        asyncio.create_task(_watch_spend(meter, handle), name="spend"),
+        asyncio.create_task(meter.watch(), name="spend"),
     ]
     try:
         await asyncio.wait({main, gone, abort}, return_when=asyncio.FIRST_COMPLETED)
@@ -140,16 +150,3 @@ async def _tell_progress(loop: Loop, project: Project, handle: RunHandle) -> Non
         line, lasted = loop.progress()
         if lasted >= every:
             handle.log("info", "run", line)
-
-
-async def _watch_spend(meter: SpendMeter, handle: RunHandle) -> None:
-    """Keep the run's row and its budget. Runs until cancelled."""
-
-    def told(spend: dict[str, Any]) -> None:
-        handle.recorder.run(spend=spend)
-
-    await meter.watch(
-        told,
-        lambda sentence: handle.log("warning", "budget", sentence),
-        lambda key: handle.control.stop_after_step(f"[budget] {key}", "budget"),
-    )

@@ -21,9 +21,9 @@ NEAR = 0.8
 
 #: Each bound of [budget], the entry of the spend that it bounds, and how a person reads the amount.
 BOUNDS: tuple[tuple[str, str, str], ...] = (
-    ("max_hours", "hours", "{:.2f} h"),
-    ("max_sandbox_hours", "sandbox_hours", "{:.2f} sandbox-hours"),
-    ("max_tokens", "tokens", "{:,.0f} tokens"),
+    ("max_hours", "hours", "{:.2f}"),
+    ("max_sandbox_hours", "sandbox_hours", "{:.2f}"),
+    ("max_tokens", "tokens", "{:,.0f}"),
     ("max_cost", "cost", "{:.2f}"),
 )
 
@@ -69,6 +69,18 @@ class SpendMeter:
         self._sampled = int(start.get("sampled_tokens", 0))
         self._trained = int(start.get("trained_tokens", 0))
         self._told: set[str] = set()
+        self._told_spend: Callable[[dict[str, Any]], None] = lambda _: None
+        self._warn: Callable[[str], None] = lambda _: None
+        self._stop: Callable[[str], None] = lambda _: None
+
+    def tell(
+        self,
+        told: Callable[[dict[str, Any]], None],
+        warn: Callable[[str], None],
+        stop: Callable[[str], None],
+    ) -> None:
+        """Who listens: ``told`` to every reading, ``warn`` to sentences, ``stop`` to the key of a bound used up."""
+        self._told_spend, self._warn, self._stop = told, warn, stop
 
     def metered(self, sampler: Sampler) -> Sampler:
         """The same sampler, its tokens counted: those of retried and discarded replies too, for they bill."""
@@ -131,25 +143,24 @@ class SpendMeter:
             amount = how.format(used[name])
             sentence = f"[budget] {key}: {amount} of {bound} used ({share:.0%})"
             if full:
-                sentence += "; the run ends after this step, with a checkpoint"
+                sentence += "; the run ends after the step in hand, with a checkpoint"
             said.append((key, sentence, full))
         return said
 
-    async def watch(
-        self,
-        told: Callable[[dict[str, Any]], None],
-        warn: Callable[[str], None],
-        stop: Callable[[str], None],
-    ) -> None:
-        """Read the meter until cancelled: ``told`` of every reading, ``warn`` with sentences, ``stop`` with a bound."""
+    async def watch(self) -> None:
+        """Look now and then until cancelled."""
         while True:
-            spend = await asyncio.to_thread(self.read)
-            told(spend)
-            for key, sentence, full in self.news(spend):
-                warn(sentence)
-                if full:
-                    stop(key)
+            await self.look()
             await asyncio.sleep(LOOK_SECONDS)
+
+    async def look(self) -> None:
+        """Read the meter and tell whoever listens; after each step, so that no further one begins out of budget."""
+        spend = await asyncio.to_thread(self.read)
+        self._told_spend(spend)
+        for key, sentence, full in self.news(spend):
+            self._warn(sentence)
+            if full:
+                self._stop(key)
 
     def _cost(self, hours: float, sandboxes: SandboxTime) -> float | None:
         """What is known of the cost; None where no price that applies here is given."""

@@ -81,13 +81,13 @@ def test_a_bound_warns_at_80_percent_and_stops_at_100_each_once() -> None:
     assert spend["near"] == "max_hours"
     [(key, sentence, full)] = meter.news(spend)
     assert (key, full) == ("max_hours", False)
-    assert "0.85 h of 1.00 h used (85%)" in sentence
+    assert "max_hours: 0.85 of 1.00 used (85%)" in sentence
     assert meter.news(meter.read()) == []
     meter.sampled(900, 100)
     [(key, sentence, full)] = meter.news(meter.read())
     assert (key, full) == ("max_tokens", True)
-    assert "1,000 tokens of 1,000 tokens" in sentence
-    assert "ends after this step, with a checkpoint" in sentence
+    assert "1,000 of 1,000 used" in sentence
+    assert "ends after the step in hand, with a checkpoint" in sentence
     assert meter.news(meter.read()) == []
 
 
@@ -96,7 +96,8 @@ async def test_the_watch_tells_every_reading_and_stops_the_run_at_its_bound() ->
     told: list[dict[str, Any]] = []
     warned: list[str] = []
     stopped = asyncio.Event()
-    watch = asyncio.create_task(meter.watch(told.append, warned.append, lambda _: stopped.set()))
+    meter.tell(told.append, warned.append, lambda _: stopped.set())
+    watch = asyncio.create_task(meter.watch())
     try:
         await asyncio.wait_for(stopped.wait(), 10)
     finally:

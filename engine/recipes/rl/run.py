@@ -115,6 +115,7 @@ class _Run:
             # What a checkpoint says is told after all rows of its step: a resume finds either both or neither.
             self.saver.stands(session, row, self._cursor(identity, collector).to_row())
             self._training = False
+            await self.meter.look()
             if not handle.control.stopping and self.step < training.max_steps:
                 await self.saver.after_step()
         return await self._end(RunState.DONE, "end")
