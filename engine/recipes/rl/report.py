@@ -6,6 +6,7 @@ import time
 from collections import Counter
 
 from engine.episodes.runtime import AttemptResult
+from engine.recipes.attempt_rows import set_result, transcript_of
 from engine.recipes.contract import RunHandle
 from engine.recipes.rl.groups import Group
 from engine.store.rows import (
@@ -14,7 +15,6 @@ from engine.store.rows import (
     GroupRow,
     GroupState,
     StepRow,
-    TranscriptRow,
 )
 
 
@@ -86,20 +86,7 @@ class Reporter:
     def attempt_ended(self, group: Group, attempt: int, result: AttemptResult) -> None:
         """An attempt ended, however; its transcript goes to the store and leaves memory with the group."""
         row = self._attempts[group.group_id, attempt]
-        trace = result.trace
-        versions = trace.versions
-        row.state, row.tries, row.reward = result.state, result.tries, result.reward
-        row.turns, row.prompt_tokens, row.sampled_tokens = (
-            trace.replies,
-            trace.prompt_tokens,
-            trace.sampled_tokens,
-        )
-        row.segments = len(trace.segments)
-        row.version_min = min(versions) if versions else None
-        row.version_max = max(versions) if versions else None
-        row.ending, row.timed_out, row.error = result.ending, result.timed_out, result.error
-        row.started_at, row.ended_at = result.started_at, result.ended_at
-        row.timeline, row.metadata = dict(result.timeline), dict(result.metadata)
+        set_result(row, result)
         self._handle.recorder.attempt(row)
         group_row = self._groups[group.group_id]
         if result.state is AttemptState.DONE:
@@ -107,20 +94,9 @@ class Reporter:
         else:
             group_row.attempts_lost += 1
         self._handle.recorder.group(group_row)
-        if trace.turns and (self._trace == "full" or (self._trace == "samples" and attempt == 0)):
-            self._handle.recorder.transcript(
-                TranscriptRow(
-                    run_id=self._handle.run_id,
-                    group_id=group.group_id,
-                    attempt=attempt,
-                    task_id=group.task.id,
-                    reward=result.reward,
-                    ending=result.ending,
-                    turns=trace.turns,
-                    tools=trace.tools,
-                    metadata=dict(result.metadata),
-                )
-            )
+        transcript = transcript_of(row, group.task.id, result, self._trace)
+        if transcript is not None:
+            self._handle.recorder.transcript(transcript)
 
     def group_judged(self, group: Group) -> None:
         """A group ended and was judged; its advantages are told."""

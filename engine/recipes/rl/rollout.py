@@ -12,15 +12,11 @@ from engine.policy.conversation import ConversationTrace, Model, ReplyLimits
 from engine.policy.rendering import PolicyRenderer
 from engine.policy.tokens import Sampler
 from engine.recipes.contract import RunHandle
+from engine.recipes.repeats import Repeats
 from engine.recipes.rl.groups import Group
 from engine.recipes.rl.order import sampling_seed
 from engine.recipes.rl.report import Reporter
 from engine.sandboxes.for_run import RunSandboxes
-
-#: How often the same text of an episode is logged before it is only counted.
-REPEATS_SHOWN = 3
-#: Texts that differ each time are not worth remembering.
-MAX_SAID = 1000
 
 
 class Rollout:
@@ -43,20 +39,16 @@ class Rollout:
         self._sampler, self._renderer = sampler, renderer
         self._episode, self._options = episode, options
         self._deadlines, self._sandboxes = deadlines, sandboxes
-        self._said: dict[str, int] = {}
+        self._repeats = Repeats()
         self._limits = ReplyLimits(settings.model.max_seq_len, settings.sampling.max_tokens)
 
     async def attempt(self, group: Group, attempt: int) -> AttemptResult:
         """Run attempt ``attempt`` of a group to its end. Raises only what ends the run (see ``run_attempt``)."""
 
         def log(level: str, text: str) -> None:
-            if len(self._said) > MAX_SAID:
-                self._said.clear()
-            said = self._said[text] = self._said.get(text, 0) + 1
-            # One broken line of an episode fails every attempt: its text once more is no news.
-            if said <= REPEATS_SHOWN or said in (10, 100, 1000, 10_000):
-                again = f" (said {said} times by now)" if said > REPEATS_SHOWN else ""
-                self._handle.log(level, "episode", f"group {group.group_id} attempt {attempt}: {text}{again}")
+            news = self._repeats.news(text)
+            if news is not None:
+                self._handle.log(level, "episode", f"group {group.group_id} attempt {attempt}: {news}")
 
         def model(trace: ConversationTrace, tried: int, waiting: Callable[[bool], None]) -> Model:
             return Model(
