@@ -123,12 +123,12 @@ def judge(project: Path, emulator: EmulatorProcess) -> Verdict:
                     verdict.lost_for[(attempt.error or "")[:100]] += 1
                 if attempt.state is AttemptState.DONE and attempt.reward is not None:
                     held = leases.get((attempt.group_id, attempt.attempt), [])
-                    _judge_grade(verdict, attempt, held, events, checks[group.task_id])
+                    judge_grade(verdict, attempt, held, events, checks[group.task_id])
     verdict.wrong += [f"on the emulator: {box['name']} {box['status']}" for box in emulator.live()]
     return verdict
 
 
-def _judge_grade(
+def judge_grade(
     verdict: Verdict,
     attempt: AttemptRow,
     held: Sequence[LeaseRow],

@@ -102,9 +102,9 @@ def kill_once(
     report = clean(project, environment)
     outcome.released += len(report["released"])
     outcome.already_gone += len(report["already_gone"])
-    outcome.not_in_journal += len(report["unknown_found"])
+    outcome.not_in_journal += len(report["not_in_journal"])
     wrong = [f"cleanup failed: {entry}" for entry in report["failed"]]
-    wrong += [f"taken for live: {entry}" for entry in report["skipped_live"]]
+    wrong += [f"taken for live: {entry}" for entry in report["held"]]
     _until(lambda: emulator.admin("counts")["in_flight"] == 0, SETTLE_SECONDS, "requests that never end")
     wrong += [f"on the emulator: {box['name']} {box['status']}" for box in emulator.live()]
     with Store.open(project) as store:
