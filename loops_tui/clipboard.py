@@ -32,19 +32,35 @@ async def copy_text(
     text: str, file: Path, send_osc52: Callable[[str], None], environ: Mapping[str, str] = os.environ
 ) -> Copied:
     """Copy ``text`` by the best way there is; ``file`` takes what fits no other way. Never raises."""
-    size = f"{len(text):,} characters"
+    size = _size(text)
+    refused = ""
     if environ.get("TMUX") and shutil.which("tmux"):
         problem = await asyncio.to_thread(_to_tmux, text)
         if problem is None:
             return Copied(f"{size} are in tmux's buffer (prefix ] pastes)")
+        refused = f" (tmux did not take them: {problem})"
     if len(base64.b64encode(text.encode("utf-8", "replace"))) <= OSC52_LIMIT:
         send_osc52(text)
-        return Copied(f"{size} were sent to the terminal; if it takes OSC 52, they are in its clipboard")
+        return Copied(
+            f"{size} were sent to the terminal; if it takes OSC 52, they are in its clipboard{refused}"
+        )
+    saved = await save_text(text, file)
+    if not saved.ok:
+        return saved
+    return Copied(f"{size} are too many for a terminal's clipboard; they are in {file}{refused}")
+
+
+async def save_text(text: str, file: Path) -> Copied:
+    """Write ``text`` to a file of this user alone. Never raises."""
     try:
         await asyncio.to_thread(_to_file, text, file)
     except OSError as error:
         return Copied(f"{file} cannot be written: {error.strerror or error}", ok=False)
-    return Copied(f"{size} are too many for a terminal's clipboard; they are in {file}")
+    return Copied(f"{_size(text)} are in {file}")
+
+
+def _size(text: str) -> str:
+    return f"{len(text):,} character{'' if len(text) == 1 else 's'}"
 
 
 def _to_tmux(text: str) -> str | None:

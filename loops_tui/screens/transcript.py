@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
@@ -9,16 +10,16 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 
-from loops_tui.clipboard import copy_text
+from loops_tui.clipboard import Copied, copy_text, save_text
 from loops_tui.feed import ReadPlan
 from loops_tui.screens.attempt_facts import fact_lines, transcript_header
 from loops_tui.screens.base import Banner, FedScreen, TopLine
-from loops_tui.screens.transcript_read import TranscriptView, TranscriptWatch, Want
+from loops_tui.screens.transcript_read import TranscriptView, TranscriptWatch, Want, extremes
 from loops_tui.screens.transcript_text import MODES, turn_source, whole_source
 from loops_tui.theme import Tone
 from loops_tui.widgets.filter_line import FilterLine
 from loops_tui.widgets.key_bar import KeyBar
-from loops_tui.widgets.safe_text import safe_block
+from loops_tui.widgets.safe_text import safe, safe_block
 from loops_tui.widgets.search_view import SearchView
 from loops_tui.widgets.spans import Line, SpanPane, plain
 
@@ -57,7 +58,8 @@ class TranscriptScreen(FedScreen):
     """A conversation that may still be growing."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("n", "attempt(1)", "Next", id="transcript.next", tooltip="The next attempt of this group"),
+        Binding("n", "attempt(1)", "Next", id="transcript.next",
+                tooltip="The next attempt; behind the last one those of the step's next group"),
         Binding("p", "attempt(-1)", "Prev.", id="transcript.previous", tooltip="The attempt before"),
         Binding("right_curly_bracket,J", "turn(1)", "Turn", key_display="{ }", id="transcript.turn_after",
                 tooltip="The next turn"),
@@ -70,11 +72,21 @@ class TranscriptScreen(FedScreen):
                 tooltip="The next match"),
         Binding("comma", "match(-1)", "Match", show=False, id="transcript.match_before", tooltip="The match before"),
         Binding("y", "copy", "Copy", id="transcript.copy", tooltip="Copy the marked turn, as it was written"),
-        Binding("Y", "copy_all", "Copy all", show=False, id="transcript.copy_all", tooltip="Copy the conversation"),
+        Binding("a", "copy_all", "Copy all", show=False, id="transcript.copy_all",
+                tooltip="Copy the whole conversation, as it was written"),
+        Binding("Y", "save_copy", "To a file", show=False, id="transcript.save_copy",
+                tooltip="Write the whole conversation to a file"),
+        Binding("v", "pair", "Compare", id="transcript.pair",
+                tooltip="This attempt beside the group's best one, or the best one beside the worst"),
+        Binding("B", "extreme('best')", "Best", id="transcript.best", tooltip="The group's best attempt"),
+        Binding("W", "extreme('worst')", "Worst", id="transcript.worst", tooltip="The group's worst attempt"),
         Binding("escape", "back", "Back", id="transcript.back", tooltip="Back to the run; first ends a search"),
     ]  # fmt: skip
 
-    def __init__(self, run_id: str, run_name: str, group_id: int, attempt: int) -> None:
+    def __init__(
+        self, run_id: str, run_name: str, group_id: int, attempt: int, *, find: Sequence[str] = ()
+    ) -> None:
+        """``find``: texts to look for once it is laid out; the first of them that occurs is shown."""
         super().__init__()
         self.run_id = run_id
         self._run_name = run_name
@@ -85,6 +97,8 @@ class TranscriptScreen(FedScreen):
         self.view: TranscriptView | None = None
         self._shown: tuple[int, int] | None = None
         self._turn = 0  # the turn that was jumped to
+        self._whole = False  # whether all of it is laid out, or only what is seen first
+        self._find = tuple(find)
 
     def compose(self) -> ComposeResult:
         yield TopLine()
@@ -121,7 +135,7 @@ class TranscriptScreen(FedScreen):
         if width < 1:
             return None  # not laid out yet; the resize asks again
         watch = self._watch
-        want = Want(self._group_id, self._attempt, width - 1, self._mode)
+        want = Want(self._group_id, self._attempt, width - 1, self._mode, self._whole)
 
         def read(reader: StoreReader) -> TranscriptView:
             return watch.read(reader, want)
@@ -150,7 +164,23 @@ class TranscriptScreen(FedScreen):
         for pane in (self.query_one(Heading), self.query_one(Facts)):
             pane.view = view
             pane.recompose_lines()
+        if view.layout is not None and not view.layout.whole:
+            self._whole = True
+            self.app.poke()  # its beginning is painted; now the rest
+        elif view.layout is not None:
+            self._show_hit()
         self.refresh_bindings()
+
+    def _show_hit(self) -> None:
+        """Show what one came here for, once."""
+        wanted, self._find = self._find, ()
+        for text in wanted:
+            self.conversation.find(text)
+            if self.conversation.matches:
+                break
+        if wanted:
+            self.query_one(FilterLine).value = self.conversation.needle
+            self._say_matches()
 
     def _nothing(self, view: TranscriptView) -> list[Line]:
         if view.attempt is None:
@@ -160,8 +190,6 @@ class TranscriptScreen(FedScreen):
         lines = [(), plain("No transcript of this attempt was kept.", Tone.STRONG), ()]
         lines.append(plain('[output] trace = "full" keeps every one, "samples" a few, "off" none.', Tone.DIM))
         if view.attempt.error:
-            from loops_tui.widgets.safe_text import safe
-
             lines.extend([(), plain(safe(view.attempt.error, 600), Tone.BAD)])
         return lines
 
@@ -173,22 +201,77 @@ class TranscriptScreen(FedScreen):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         view = self.view if self.is_mounted else None
         if action == "attempt":
-            numbers = [] if view is None else [row.attempt for row in view.attempts]
-            return (self._attempt + cast("int", parameters[0])) in numbers
-        if action in ("copy", "copy_all", "tokens", "turn", "search"):
+            return self._there(cast("int", parameters[0])) is not None
+        if action in ("extreme", "pair"):
+            found = None if view is None else extremes(view.attempts)
+            if action == "extreme" or view is None:
+                return found is not None
+            return len(view.attempts) > 1
+        if action in ("copy", "copy_all", "save_copy", "tokens", "turn", "search"):
             return view is not None and view.transcript is not None
         if action == "match":
             return bool(self.is_mounted and self.conversation.matches)
         return super().check_action(action, parameters)
 
+    def _there(self, by: int) -> tuple[int, int] | None:
+        """Group and number of the next or the previous attempt, in the neighbouring group where this one ends."""
+        view = self.view
+        if view is None:
+            return None
+        numbers = [row.attempt for row in view.attempts]
+        if self._attempt in numbers:
+            place = numbers.index(self._attempt) + by
+            if 0 <= place < len(numbers):
+                return self._group_id, numbers[place]
+        beyond = view.after if by > 0 else view.before
+        shown = (view.want.group_id, view.want.attempt) == (self._group_id, self._attempt)
+        return None if beyond is None or not shown else (beyond.group.group_id, beyond.attempt)
+
     def action_attempt(self, by: int) -> None:
-        self._attempt += by
+        there = self._there(by)
+        if there is None or self.view is None:
+            return
+        beyond = self.view.after if by > 0 else self.view.before
+        if there[0] != self._group_id and beyond is not None:
+            step = "" if beyond.group.step is None else f" of step {beyond.group.step}"
+            title = "The next group" if by > 0 else "The group before"
+            self.notify(f"group {there[0]}{step}", title=title, timeout=2.5, markup=False)
+        self._go(*there)
+
+    def action_extreme(self, which: str) -> None:
+        found = None if self.view is None else extremes(self.view.attempts)
+        if found is None:
+            return
+        row = found[0] if which == "best" else found[1]
+        if row.attempt == self._attempt:
+            self.notify(f"this is the {which} attempt of its group", timeout=2.5, markup=False)
+            return
+        self._go(self._group_id, row.attempt)
+
+    def _go(self, group_id: int, attempt: int) -> None:
+        self._group_id, self._attempt, self._whole = group_id, attempt, False
         self._write_top()
         self.app.poke()
 
+    def action_pair(self) -> None:
+        from loops_tui.screens.attempt_pair import AttemptPairScreen
+
+        view = self.view
+        if view is None:
+            return
+        found = extremes(view.attempts)
+        others = [row.attempt for row in view.attempts if row.attempt != self._attempt]
+        if not others:
+            return
+        wanted = [] if found is None else [row.attempt for row in found if row.attempt != self._attempt]
+        other = wanted[0] if wanted else others[0]
+        self.app.push_screen(
+            AttemptPairScreen(self.run_id, self._run_name, self._group_id, self._attempt, other)
+        )
+
     def action_tokens(self) -> None:
         self._mode = MODES[(MODES.index(self._mode) + 1) % len(MODES)]
-        self._shown = None
+        self._shown, self._whole = None, False
         self._write_top()
         self.app.poke()
 
@@ -249,18 +332,37 @@ class TranscriptScreen(FedScreen):
         if self.view is not None and self.view.transcript is not None:
             self._copy(whole_source(self.view.transcript), "Conversation")
 
+    def action_save_copy(self) -> None:
+        view = self.view
+        if view is None or view.transcript is None:
+            return
+        name = f"{self.run_id}-group{self._group_id}-attempt{self._attempt}.txt"
+        file = Path(self.app.project_dir) / ".loops" / "saved" / name
+        text = _writable(whole_source(view.transcript))
+
+        async def save() -> None:
+            self._tell(await save_text(text, file), "Conversation", "")
+
+        self.app.spawn(save())
+
     def _copy(self, text: str, what: str) -> None:
         file = Path(self.app.project_dir) / ".loops" / "copied.txt"
-        # Half a surrogate pair fits no clipboard; it is written as the store writes it elsewhere.
-        text = text.encode("utf-8", "backslashreplace").decode("utf-8")
+        text = _writable(text)
         # The source is copied as it is, and a shell obeys what is pasted into it.
         risk = "; it holds control characters, paste with care" if text != safe_block(text) else ""
 
         async def copy() -> None:
-            result = await copy_text(text, file, self.app.copy_to_clipboard)
-            severity = "information" if result.ok else "error"
-            self.notify(
-                result.said + (risk if result.ok else ""), title=what, severity=severity, markup=False
-            )
+            self._tell(await copy_text(text, file, self.app.copy_to_clipboard), what, risk)
 
         self.app.spawn(copy())
+
+    def _tell(self, result: Copied, what: str, risk: str) -> None:
+        """Say what became of a text."""
+        severity = "information" if result.ok else "error"
+        said = result.said + (risk if result.ok else "")
+        self.app.notify(safe(said, 600), title=what, severity=severity, markup=False)
+
+
+def _writable(text: str) -> str:
+    """Half a surrogate pair fits no clipboard and no file; it is written as the store writes it elsewhere."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

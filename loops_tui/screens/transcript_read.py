@@ -12,15 +12,26 @@ from loops_tui.screens.transcript_text import Layout, lay_out
 if TYPE_CHECKING:
     from engine.store.queries import StoreReader
 
+FIRST_LINES = 1500  # laid out first: many screens full, in a few milliseconds; the rest follows
+
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """Which attempt, and how it is to be laid out."""
+    """Which attempt, and how it is to be laid out; ``whole`` or only its beginning."""
 
     group_id: int
     attempt: int
     width: int
     mode: str
+    whole: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Beyond:
+    """The attempt behind an end of a group: the first or last one of its neighbour."""
+
+    group: GroupRow
+    attempt: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +44,8 @@ class TranscriptView:
     attempt: AttemptRow | None
     transcript: TranscriptRow | None
     layout: Layout | None
+    before: Beyond | None = None  # where this is the group's first attempt
+    after: Beyond | None = None  # where it is the last one
 
 
 class TranscriptWatch:
@@ -52,7 +65,36 @@ class TranscriptWatch:
             transcript = reader.transcript(self._run_id, want.group_id, want.attempt)
         layout = kept.layout if kept is not None and same else None
         if kept is None or kept.want != want or kept.attempt != attempt or kept.transcript is not transcript:
-            layout = None if transcript is None else lay_out(transcript, attempt, want.width, want.mode)
+            lines = None if want.whole else FIRST_LINES
+            layout = (
+                None if transcript is None else lay_out(transcript, attempt, want.width, want.mode, lines)
+            )
         group = reader.group(self._run_id, want.group_id)
-        self._kept = TranscriptView(want, group, attempts, attempt, transcript, layout)
+        numbers = [row.attempt for row in attempts]
+        self._kept = TranscriptView(
+            want,
+            group,
+            attempts,
+            attempt,
+            transcript,
+            layout,
+            self._beyond(reader, want.group_id, -1) if numbers and want.attempt == numbers[0] else None,
+            self._beyond(reader, want.group_id, 1) if numbers and want.attempt == numbers[-1] else None,
+        )
         return self._kept
+
+    def _beyond(self, reader: StoreReader, group_id: int, by: int) -> Beyond | None:
+        group = reader.neighbour_group(self._run_id, group_id, by)
+        if group is None:
+            return None
+        numbers = [row.attempt for row in reader.attempts(self._run_id, group.group_id)]
+        return Beyond(group, numbers[0 if by > 0 else -1]) if numbers else None
+
+
+def extremes(attempts: Sequence[AttemptRow]) -> tuple[AttemptRow, AttemptRow] | None:
+    """The attempts with the highest and the lowest reward; None where none is higher than another."""
+    graded = [(row.reward, row) for row in attempts if row.reward is not None]
+    if not graded:
+        return None
+    best, worst = (choose(graded, key=lambda item: item[0])[1] for choose in (max, min))
+    return None if best.reward == worst.reward else (best, worst)

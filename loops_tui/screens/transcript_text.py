@@ -21,7 +21,7 @@ from loops_tui.widgets.wrapping import wrap, wrap_spans
 from loops_tui.wording import count, number, reward_tone, signed, words
 
 MODES = ("text", "shaded", "tokens")
-TURN_LINES = 20_000  # of one entry; what is beyond is counted, not shown
+TURN_LINES = 20_000  # of one entry; what is beyond is copied, not shown
 OBJECT_LIMIT = 1_000_000  # characters: a longer text is shown as it is
 LIKELY, UNLIKELY = -0.5, -2.5  # logprobs between the shades: about 60 % and 8 %
 INDENT = "  "
@@ -36,14 +36,18 @@ ROLES = {
 
 @dataclass(slots=True)
 class Layout:
-    """Lines, and where each turn of the conversation begins among them."""
+    """Lines, and where each turn of the conversation begins among them (and where its end is told of)."""
 
     lines: list[Line] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)
+    whole: bool = True
 
 
-def lay_out(transcript: TranscriptRow, attempt: AttemptRow | None, width: int, mode: str) -> Layout:
-    """The whole conversation at this width. Runs on the reading thread: a long one takes a moment."""
+def lay_out(
+    transcript: TranscriptRow, attempt: AttemptRow | None, width: int, mode: str, limit: int | None = None
+) -> Layout:
+    """The conversation at this width, or its first ``limit`` lines. Runs on the reading thread: a long one takes a
+    moment."""
     layout = Layout()
     width = max(20, width)
     if mode == "shaded":
@@ -62,8 +66,17 @@ def lay_out(transcript: TranscriptRow, attempt: AttemptRow | None, width: int, m
                 )
             segment = this if isinstance(this, int) else segment
         layout.starts.append(len(layout.lines))
-        layout.lines.append(_heading(turn, place, reply, width))
-        layout.lines.extend(islice(_body(turn, sampled, width, mode), TURN_LINES))
+        layout.lines.append(_heading(turn, place, reply, width, mode))
+        room = TURN_LINES if limit is None else min(TURN_LINES, limit - len(layout.lines))
+        body = _body(turn, sampled, width, mode)
+        layout.lines.extend(islice(body, max(0, room)))
+        if room == TURN_LINES and next(body, None) is not None:
+            layout.lines.append(plain(f"{INDENT}({TURN_LINES:,} lines are shown; y copies all)", Tone.WARN))
+        if limit is not None and len(layout.lines) >= limit:
+            missing = len(transcript.turns) + 1 - len(layout.starts)
+            layout.starts.extend([len(layout.lines)] * missing)
+            layout.whole = False
+            return layout
         layout.lines.append(())
     layout.starts.append(len(layout.lines))
     layout.lines.extend(_ending(transcript, attempt, width))
@@ -96,7 +109,7 @@ def _rule(title: str, width: int, tone: Tone, right: Line = ()) -> Line:
     return (*head, *tail)
 
 
-def _heading(turn: Mapping[str, Any], place: int, reply: int, width: int) -> Line:
+def _heading(turn: Mapping[str, Any], place: int, reply: int, width: int, mode: str) -> Line:
     role = str(turn.get("role", "?"))
     name, tone = ROLES.get(role, (safe(role, 20), Tone.PLAIN))
     title = f"{place + 1} {name}"
@@ -104,7 +117,8 @@ def _heading(turn: Mapping[str, Any], place: int, reply: int, width: int) -> Lin
         title += f" of {safe(str(turn['name']), 40)}"
     sampled = _mapping(turn.get("sampled"))
     if sampled is None:
-        return _rule(title, width, tone)
+        # Where tokens are shown it must be seen which text the policy did not write.
+        return _rule(title, width, tone, plain("prompt, not sampled", Tone.DIM) if mode != "text" else ())
     facts = [f"reply {reply}"]
     if sampled.get("policy_version") is not None:
         facts.append(f"policy v{safe(str(sampled['policy_version']), 20)}")

@@ -56,15 +56,47 @@ async def test_tokens_shaded_and_one_a_line(project: Path) -> None:
         await until_shown(pilot, app, "→ shell")
 
 
-async def test_next_and_previous_attempt_stop_at_the_ends(project: Path) -> None:
+async def test_next_and_previous_attempt_go_beyond_the_group(project: Path) -> None:
     app = make_app(project)
     async with app.run_test(size=(80, 24)) as pilot:
         await open_transcript(pilot, app)
         await pilot.press("p")
         await until_shown(pilot, app, "attempt 1 of 8", "#0")
-        await pilot.press("p")
         await pilot.press("n", "n")
         await until_shown(pilot, app, "attempt 3 of 8", "#2")
+        for number in range(4, 9):
+            await pilot.press("n")
+            await until_shown(pilot, app, f"attempt {number} of 8")
+        await pilot.press("n")
+        await until_told(pilot, app, f"group {GROUP + 1} of step 15")
+        await until_shown(pilot, app, f"group {GROUP + 1}", "attempt 1 of 8", "#0")
+        await pilot.press("p")
+        await until_shown(pilot, app, f"group {GROUP} ", "attempt 8 of 8", "#7")
+
+
+async def test_nothing_lies_beyond_the_first_attempt_and_the_last(project: Path) -> None:
+    app = make_app(project)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await open_transcript(pilot, app, 0, 0)
+        await until_shown(pilot, app, "attempt 1 of 8")
+        assert "Prev." not in screen_text(app).splitlines()[-1]
+        await pilot.press("p")
+        app.pop_screen()
+        await open_transcript(pilot, app, 124, 7)
+        await until_shown(pilot, app, "attempt 8 of 8")
+        assert "n Next" not in screen_text(app).splitlines()[-1]
+
+
+async def test_the_best_and_the_worst_of_the_group(project: Path) -> None:
+    app = make_app(project)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await open_transcript(pilot, app, 120, 5)  # all but the fourth have scored
+        await pilot.press("W")
+        await until_shown(pilot, app, "attempt 4 of 8, worst")
+        await pilot.press("W")
+        await until_told(pilot, app, "this is the worst attempt")
+        await pilot.press("B")
+        await until_shown(pilot, app, "attempt 1 of 8, best")
 
 
 async def test_an_attempt_without_words_says_so(project: Path) -> None:
@@ -75,7 +107,7 @@ async def test_an_attempt_without_words_says_so(project: Path) -> None:
         app.pop_screen()
         await open_transcript(pilot, app, 123, 7)
         await until_shown(pilot, app, "No transcript of this attempt was kept", "did not answer within 30 s")
-        for key in ("y", "Y", "t", "right_curly_bracket", "slash", "full_stop"):
+        for key in ("y", "Y", "a", "t", "right_curly_bracket", "slash", "full_stop"):
             await pilot.press(key)
         assert isinstance(app.screen, TranscriptScreen)
 
@@ -105,6 +137,33 @@ async def test_searching(project: Path) -> None:
         assert not isinstance(app.focused, FilterLine)
 
 
+async def test_a_text_that_wrapping_has_broken_is_found(project: Path, store: Store) -> None:
+    recorder = store.recorder(LIVE, host_id="host-1", files=False)
+    text = "the sandbox was started, and after that the quick brown fox jumps over the lazy dog once more"
+    recorder.transcript(
+        TranscriptRow(LIVE, GROUP, ATTEMPT, "t", 1.0, "x", [{"role": "user", "content": text}])
+    )
+    recorder.flush_blocking()
+    app = make_app(project)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await open_transcript(pilot, app)
+        await until_shown(pilot, app, "the sandbox was started")
+        assert "jumps over the lazy dog" not in screen_text(app)  # it lies over the end of a line
+        await pilot.press("slash", *(("space" if c == " " else c) for c in "jumps over the lazy dog"))
+        await until_shown(pilot, app, "match 1 of 1")
+
+
+async def test_it_opens_where_a_search_has_found_something(project: Path) -> None:
+    app = make_app(project)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_shown(pilot, app, "7 runs")
+        app.push_screen(TranscriptScreen(LIVE, "tool_agent", GROUP, ATTEMPT, find=["zebra", "exit status"]))
+        await until_shown(pilot, app, "match 1 of 1", "[exit status 0]")
+        await pilot.press("escape")
+        await until(pilot, lambda: "match 1 of" not in screen_text(app), "the search ends first")
+        assert isinstance(app.screen, TranscriptScreen)
+
+
 async def test_moving_from_turn_to_turn(project: Path) -> None:
     app = make_app(project)
     async with app.run_test(size=(80, 24)) as pilot:
@@ -130,9 +189,14 @@ async def test_copying_says_what_became_of_it(project: Path, monkeypatch: pytest
         await pilot.press("right_curly_bracket", "y")
         await until_told(pilot, app, "were sent to the terminal")
         assert copied == ["Sort names.txt alphabetically in place, without duplicates."]
-        await pilot.press("Y")
+        await pilot.press("a")
         await until(pilot, lambda: len(copied) == 2, "all of it is copied")
         assert "[assistant]" in copied[1]
+        await pilot.press("Y")
+        await until_told(pilot, app, f"{LIVE}-group{GROUP}-attempt{ATTEMPT}.txt")
+        saved = project / ".loops" / "saved" / f"{LIVE}-group{GROUP}-attempt{ATTEMPT}.txt"
+        assert saved.read_text() == copied[1]
+        assert saved.stat().st_mode & 0o077 == 0
 
 
 async def test_what_is_copied_is_what_is_stored(
@@ -153,7 +217,7 @@ async def test_what_is_copied_is_what_is_stored(
         await pilot.press("y")
         await until_told(pilot, app, "control characters")
         assert copied == [text]
-        await pilot.press("Y")
+        await pilot.press("a")
         await until(pilot, lambda: len(copied) == 2, "all of it is copied")
         assert copied[1] == f"[user]\n{text}\n\n[tool]\nhalf \\ud800\n"
 
@@ -206,6 +270,9 @@ async def test_a_long_conversation_is_laid_out_in_no_time(project: Path, store: 
         await until_shown(pilot, app, "words and more words")
         screen = app.screen
         assert isinstance(screen, TranscriptScreen)
-        assert 20_000 < len(screen.conversation.lines) < 30_000
+        await until(pilot, lambda: 20_000 < len(screen.conversation.lines) < 30_000, "all of it is laid out")
+        assert "(20,000 lines are shown; y copies all)" in "".join(
+            text for line in screen.conversation.lines[-12:] for text, _ in line
+        )
         await pilot.press("end")
         await until_shown(pilot, app, "── ended")
