@@ -124,6 +124,8 @@ class LoopsApp(App[int]):
         self.spawn(self.feed.run())
         for problem in self.keymap.problems if self.keymap is not None else ():
             self.notify(safe(problem, 400), title="Keymap", severity="warning", timeout=12.0, markup=False)
+        if not self.options.readonly and (self.project_dir / ".loops" / "drafts").is_dir():
+            self.call_after_refresh(self._tell_unsaved)
         if self._start is not None:
             # After the first paint: from here on the engine may import what it likes, in its own thread.
             self.call_after_refresh(self.start_run, self._start, self._overrides)
@@ -299,6 +301,11 @@ class LoopsApp(App[int]):
             self.push_screen(self._config)
         while self.screen is not self._config:
             self.pop_screen()
+
+    def _tell_unsaved(self) -> None:
+        from loops_tui.screens.config_leave import tell_left
+
+        self.spawn(tell_left(self))
 
     def settle_unsaved(self, then: Callable[[], None]) -> None:
         """Go on with ``then`` once it is settled what becomes of texts that are not saved."""

@@ -19,6 +19,7 @@ from loops_tui.screens.config_files import ConfigFile, Found, find_configs
 from loops_tui.screens.config_layout import TABS, ConfigLayout
 from loops_tui.screens.config_panes import Welcome
 from loops_tui.screens.config_read import ConfigView, read_config_view
+from loops_tui.screens.config_text import estimate_lines
 from loops_tui.widgets.entry_list import EntryList
 from loops_tui.widgets.safe_text import safe
 from loops_tui.widgets.tab_line import TabLine
@@ -254,11 +255,8 @@ class ConfigScreen(ConfigLayout):
     def estimate(self) -> list[str]:
         """What the newest report says that a run takes."""
         lines = self._view.checks[0].lines if self._view.checks else []
-        begin = next((place for place, line in enumerate(lines) if line.startswith("Estimate")), None)
-        if begin is None:
-            return []
-        below = [line for line in lines[begin + 1 :] if line.startswith("  ")]
-        return ["", lines[begin], *below]
+        begin, end = estimate_lines(lines)
+        return ["", *lines[begin:end]] if end > begin else []
 
     # -- keys --------------------------------------------------------------------------------------------------
 

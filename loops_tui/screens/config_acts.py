@@ -11,7 +11,7 @@ from loops_tui.ports import NotChecked
 from loops_tui.screens.config_buffers import NotSaved, Unopened
 from loops_tui.screens.config_cursor import key_at, keys_in
 from loops_tui.screens.config_desk import ChangedOutside, Document
-from loops_tui.screens.config_diff import DiffScreen
+from loops_tui.screens.config_diff import DiffScreen, diff_lines
 from loops_tui.screens.config_files import ConfigFile, NotCopied, copy_example
 from loops_tui.screens.config_insert import insert_setting, insert_value, table_at, value_of, word_at
 from loops_tui.widgets.confirm import Ask, Choice
@@ -64,10 +64,7 @@ class Acts:
             elif answer == "theirs":
                 self._screen.app.spawn(self._discard(document))
             elif answer == "diff":
-                self._screen.app.push_screen(
-                    DiffScreen("On the disk (-) against the editor (+)", document.disk.text, document.text),
-                    lambda _: self._ask_which(document, then),
-                )
+                self.show_unsaved(document, lambda: self._ask_which(document, then))
 
         self._screen.app.push_screen(
             Ask(
@@ -117,11 +114,16 @@ class Acts:
         self._screen.text_changed(document)
 
     def show_unsaved(self, document: Document, then: Callable[[], None] | None = None) -> None:
-        """The difference between the file and the editor."""
-        self._screen.app.push_screen(
-            DiffScreen("The file (-) against the editor (+)", document.disk.text, document.text),
-            lambda _: then() if then is not None else None,
-        )
+        """The difference between the file and the editor; ``then`` follows when it is closed."""
+
+        async def show() -> None:
+            lines = await asyncio.to_thread(diff_lines, document.disk.text, document.text)
+            self._screen.app.push_screen(
+                DiffScreen("The file on the disk (-) against the editor (+)", lines),
+                lambda _: then() if then is not None else None,
+            )
+
+        self._screen.app.spawn(show())
 
     # -- checking and running ----------------------------------------------------------------------------------
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from loops_tui.screens.config_insert import table_at, value_of, word_at
+from loops_tui.screens.config_insert import header_above, table_at, value_of, word_at
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from engine.config.catalog import Setting, Table
+
+
+MOST_SCANNED = 100_000  # characters: more would hold up every key
 
 
 def setting_at(lines: list[str], row: int, path: Path) -> tuple[Setting | Table | None, str | None]:
@@ -36,7 +39,9 @@ def key_at(lines: list[str], row: int, path: Path) -> str | None:
     if word and path.suffix.lower() != ".json":
         table = table_at(lines, row)
         return f"{table}.{word}" if table else word
-    return key_lines("\n".join(lines[: row + 1]), path).at(row + 1)
+    begin = 0 if path.suffix.lower() == ".json" else header_above(lines, row) or 0
+    above = "\n".join(lines[begin : row + 1])
+    return key_lines(above, path).at(row + 1 - begin) if len(above) <= MOST_SCANNED else None
 
 
 def keys_in(text: str, path: Path) -> list[str]:

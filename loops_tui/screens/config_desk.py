@@ -21,6 +21,7 @@ from loops_tui.screens.config_buffers import (
     save_file,
     stamp_of,
 )
+from loops_tui.screens.config_diff import counts
 from loops_tui.screens.config_drafts import Draft, Drafts, digest
 from loops_tui.screens.config_files import ConfigFile
 
@@ -48,6 +49,7 @@ class Document:
     revision: int = 0
     kept: int = 0  # the revision that is in the draft
     linting: asyncio.TimerHandle | None = None
+    unsaved: tuple[int, int] = (0, 0)  # lines of the text that the file has not, and the other way round
 
     @property
     def path(self) -> Path:
@@ -158,10 +160,14 @@ class Desk:
     async def _lint(self, document: Document) -> None:
         from engine.config.linting import lint
 
-        revision, text = document.revision, document.text
-        linted = await asyncio.to_thread(lint, text, document.path, working_dir=self._project_dir)
+        revision, text, saved = document.revision, document.text, document.disk.text
+
+        def look() -> tuple[Linted, tuple[int, int]]:
+            return lint(text, document.path, working_dir=self._project_dir), counts(saved, text)
+
+        linted, unsaved = await asyncio.to_thread(look)
         if document.revision == revision:
-            document.linted = linted
+            document.linted, document.unsaved = linted, unsaved
             self._told(document)
 
     def _keep_soon(self) -> None:

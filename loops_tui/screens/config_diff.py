@@ -62,10 +62,11 @@ class DiffScreen(ModalScreen[None]):
         Binding("escape,enter,q", "close", "Close", id="diff.close", tooltip="Back to the config"),
     ]
 
-    def __init__(self, title: str, before: str, after: str) -> None:
+    def __init__(self, title: str, lines: list[Line]) -> None:
+        """``lines`` as of :func:`diff_lines`, which takes its time over large texts."""
         super().__init__()
         self._title = title
-        self._lines = diff_lines(before, after)
+        self._lines = lines
 
     def compose(self) -> ComposeResult:
         with Vertical() as sheet:

@@ -27,16 +27,48 @@ from loops_tui.widgets.spans import palette_of
 THEME = "loops"
 _TONES = {
     "property": Tone.INFO,
-    "toml.type": Tone.TITLE,
+    "table": Tone.TITLE,
     "string": Tone.GOOD,
     "number": Tone.ACCENT,
     "boolean": Tone.ACCENT,
-    "toml.datetime": Tone.ACCENT,
+    "datetime": Tone.ACCENT,
     "comment": Tone.DIM,
     "operator": Tone.DIM,
     "punctuation.bracket": Tone.DIM,
     "punctuation.delimiter": Tone.DIM,
 }
+
+HIGHLIGHTED = 40_000  # characters: the colours of a larger text would hold up every key
+
+# Textual's own query paints a whole ``key = value  # comment`` as a key.
+_QUERY = """
+(table [(bare_key) (quoted_key)] @table)
+(table (dotted_key) @table)
+(table_array_element [(bare_key) (quoted_key)] @table)
+(table_array_element (dotted_key) @table)
+(pair [(bare_key) (quoted_key)] @property)
+(pair (dotted_key) @property)
+(boolean) @boolean
+(string) @string
+[(integer) (float)] @number
+[(offset_date_time) (local_date_time) (local_date) (local_time)] @datetime
+(comment) @comment
+"=" @operator
+["." ","] @punctuation.delimiter
+["[" "]" "[[" "]]" "{" "}"] @punctuation.bracket
+"""
+
+
+def _has_toml() -> bool:
+    """Whether TOML can be coloured here: the two packages are there and fit each other."""
+    try:
+        import tree_sitter
+        import tree_sitter_toml
+
+        tree_sitter.Language(tree_sitter_toml.language())
+    except (ImportError, ValueError, OSError):
+        return False
+    return True
 
 
 def syntax_theme(palette: Palette) -> TextAreaTheme:
@@ -95,6 +127,9 @@ class ConfigEditor(TextArea):
             text, language="toml" if toml else None, soft_wrap=False, show_line_numbers=True, read_only=read_only,
             tab_behavior="focus",
         )  # fmt: skip
+        if toml and len(text) <= HIGHLIGHTED and _has_toml():
+            self.update_highlight_query("toml", _QUERY)
+            self.language = "toml"
         self.cursor_blink = False  # a blinking cursor costs 3 KiB/s over ssh
         self._marks: dict[int, Tone] = {}
 
@@ -108,6 +143,10 @@ class ConfigEditor(TextArea):
         self._set_theme(THEME)
         self.notify_style_update()
         self.refresh()
+
+    def on_resize(self) -> None:
+        """The list of problems below has come or gone: the line that is being typed stays in view."""
+        self.call_after_refresh(self.scroll_cursor_visible)
 
     def mark(self, marks: Mapping[int, Tone]) -> None:
         """Mark these lines in the gutter."""

@@ -34,12 +34,16 @@ class Insertion:
     select: tuple[Place, Place]
 
 
+def header_above(lines: Sequence[str], row: int) -> int | None:
+    """The row of the table header that a row of TOML lies under; None above the first one."""
+    return next((place for place in range(row, -1, -1) if _HEADER.match(lines[place])), None)
+
+
 def table_at(lines: Sequence[str], row: int) -> str:
     """The dotted name of the table that a row of TOML lies in; "" above the first header."""
-    for line in reversed(lines[: row + 1]):
-        if found := _HEADER.match(line):
-            return _name(found[1])
-    return ""
+    place = header_above(lines, row)
+    found = None if place is None else _HEADER.match(lines[place])
+    return _name(found[1]) if found else ""
 
 
 def _name(header: str) -> str:

@@ -12,9 +12,8 @@ from textual.containers import Container, Horizontal, Vertical
 from loops_tui.lease_words import counted
 from loops_tui.screens.base import Banner, FedScreen, TopLine
 from loops_tui.screens.config_acts import Acts
-from loops_tui.screens.config_cursor import setting_at
+from loops_tui.screens.config_cursor import MOST_SCANNED, setting_at
 from loops_tui.screens.config_desk import Desk, Document
-from loops_tui.screens.config_diff import counts
 from loops_tui.screens.config_editor import ConfigEditor
 from loops_tui.screens.config_files import Found
 from loops_tui.screens.config_panes import SettingPane, Welcome
@@ -194,8 +193,14 @@ class ConfigLayout(FedScreen):
         unsaved = None
         if document is not None:
             if document.modified and not document.file.bundled:
-                unsaved = counts(document.disk.text, document.text)
-            if run is not None and document.linted is not None and document.linted.table is not None:
+                unsaved = document.unsaved
+            small = len(document.text) <= MOST_SCANNED
+            if (
+                small
+                and run is not None
+                and document.linted is not None
+                and document.linted.table is not None
+            ):
                 from engine.config.comparing import changes_since_run
 
                 changes = changes_since_run(run.config_toml, document.linted.table)

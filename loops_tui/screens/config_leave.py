@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from loops_tui.lease_words import counted
 from loops_tui.screens.config_buffers import NotSaved
 from loops_tui.screens.config_desk import ChangedOutside, Desk, Document
+from loops_tui.screens.config_drafts import Drafts
 from loops_tui.widgets.confirm import LISTED, Ask, Choice
 from loops_tui.widgets.safe_text import safe
 
 if TYPE_CHECKING:
     from loops_tui.app import LoopsApp
+
+
+async def tell_left(app: LoopsApp) -> None:
+    """Say, when the app is opened, that an earlier one left text unsaved."""
+    left = await asyncio.to_thread(Drafts(app.project_dir.resolve()).left)
+    if left:
+        names = ", ".join(safe(draft.path.name, 40) for draft in left[:LISTED])
+        app.notify(
+            f"{names}: what was typed and not saved is kept; 2 restores it",
+            title="Not saved last time",
+            markup=False,
+        )
 
 
 def settle_unsaved(app: LoopsApp, desk: Desk, then: Callable[[], None]) -> None:
@@ -36,7 +50,7 @@ def settle_unsaved(app: LoopsApp, desk: Desk, then: Callable[[], None]) -> None:
         names.append(f"  and {len(unsaved) - LISTED} more")
     app.push_screen(
         Ask(
-            f"{counted(len(unsaved), 'config')} not saved",
+            f"{counted(len(unsaved), 'config')} {'is' if len(unsaved) == 1 else 'are'} not saved",
             names,
             [
                 Choice("stay", "Stay", "escape"),

@@ -191,11 +191,20 @@ def report_entries(check: CheckRow | None, path: Path, checking: bool) -> list[E
     entries += [_finding(finding, path) for finding in findings]
     if findings:
         entries.append(Entry(""))
-    before = ""
-    for line in check.lines:
-        entries.append(_report_line(line, before))
-        before = line
+    begin, end = estimate_lines(check.lines)
+    if end > begin:  # what it will take comes before the rest
+        entries += [*map(_report_line, check.lines[begin:end]), Entry("")]
+    entries += [_report_line(line) for line in (*check.lines[:begin], *check.lines[end:])]
     return entries
+
+
+def estimate_lines(lines: Sequence[str]) -> tuple[int, int]:
+    """Where in a report the estimate begins and ends."""
+    begin = next((place for place, line in enumerate(lines) if line.startswith("Estimate")), len(lines))
+    end = begin + 1
+    while end < len(lines) and lines[end].startswith("  "):
+        end += 1
+    return begin, min(end, len(lines))
 
 
 def _verdict(errors: int, warnings: int) -> Entry:
@@ -225,7 +234,7 @@ def _same_file(file: str, path: Path) -> bool:
     return Path(file) == path or Path(file) == path.resolve()
 
 
-def _report_line(line: str, before: str) -> Entry:
+def _report_line(line: str) -> Entry:
     """``Name: value`` with its name dimmed; the estimate stands out and its lines belong to it."""
     text = safe(line, 800)
     if line.startswith("Estimate"):
