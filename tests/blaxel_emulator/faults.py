@@ -90,7 +90,10 @@ class Faults:
 
 
 def every_kind(probability: float, *, scale: float = 1.0) -> list[Fault]:
-    """A rule of every kind, each at this probability; ``scale`` stretches their times."""
+    """A rule of every kind, each at this probability (those that take a minute, at a fifth of it).
+
+    ``scale`` stretches their times.
+    """
     return [
         Fault("latency", probability=probability, seconds=(0.2 * scale, 1.0 * scale)),
         Fault("status", CREATE, probability, status=429, retry_after=1, code="RATE_LIMIT_EXCEEDED"),
@@ -101,6 +104,7 @@ def every_kind(probability: float, *, scale: float = 1.0) -> list[Fault]:
         Fault("html", probability=probability, status=502),
         Fault("html", probability=probability, status=504),
         Fault("drop", probability=probability),
+        Fault("hang", probability=probability / 5),
         Fault("lost_reply", probability=probability),
         Fault("slow_reply", CREATE, probability, seconds=(0.5 * scale, 3.0 * scale)),
         Fault("slow_delete", DELETE, probability, seconds=(1.0 * scale, 5.0 * scale)),
