@@ -52,7 +52,7 @@ THEME_VARIABLE = "LOOPS_TUI_THEME"
 SETTLED_SECONDS = (3.0, 15.0, 60.0)
 """When what the engine has loaded for a run is set apart from the garbage collector. It stays for good, and walking over
 it every few seconds took a tenth of one each time, in which no key was heard."""
-_NOT_IN_DIALOGS = frozenset({"go_runs", "go_config", "go_run", "go_sandboxes", "leave", "help"})
+_NOT_IN_DIALOGS = frozenset({"go_runs", "go_config", "go_run", "go_sandboxes", "go_search", "leave", "help"})
 
 
 class LoopsApp(App[int]):
@@ -320,6 +320,12 @@ class LoopsApp(App[int]):
         from loops_tui.screens.sandboxes import SandboxesScreen
 
         self._go_to(SandboxesScreen)
+
+    def action_go_search(self) -> None:
+        from loops_tui.screens.search import SearchScreen
+
+        if not isinstance(self.screen, SearchScreen):
+            self.push_screen(SearchScreen(getattr(self.screen, "run_id", None)))
 
     def _go_to(self, kind: type[FedScreen]) -> None:
         """Show the one screen of this kind: the one that is open already, or a new one."""
