@@ -48,7 +48,7 @@ def run_app(app: LoopsApp) -> int:
     if not is_terminal():
         say("loops-tui: this is no terminal; use `loops-tui runs`, `watch` and `run` here")
         return 2
-    log_path = app.project_dir / ".loops" / "app.log"
+    log_path = _log_path(app)
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
         with guarded_stdio(log_path):
@@ -61,6 +61,15 @@ def run_app(app: LoopsApp) -> int:
         say(f"loops-tui: details are in {log_path}")
         return 1
     return status
+
+
+def _log_path(app: LoopsApp) -> Path:
+    """In the project's own directory, or with the user where the project is only looked at."""
+    if not app.options.readonly:
+        return app.project_dir / ".loops" / "app.log"
+    from loops_tui.preferences import preferences_path
+
+    return preferences_path().with_name("app.log")
 
 
 async def _session(app: LoopsApp) -> int:
