@@ -9,14 +9,8 @@ from typing import Any
 
 from engine.loops.errors import LoopsError, LoopsUnavailable, explain, sample_failure
 from engine.loops.management import LoopsManagement
-from engine.loops.session import (
-    LOCAL_READY_SECONDS,
-    SamplingSettings,
-    exact_completion,
-    on_loopback,
-    quiet_sdk,
-    sampling_params,
-)
+from engine.loops.sampling import SamplingSettings, exact_completion, sampling_params
+from engine.loops.session import LOCAL_READY_SECONDS, on_loopback, quiet_sdk
 from engine.policy.tokens import Completion
 
 log = logging.getLogger(__name__)
@@ -24,6 +18,8 @@ log = logging.getLogger(__name__)
 #: How long a sampler on Baseten may take to come up, in seconds.
 READY_SECONDS = 3600.0
 CLOSE_SECONDS = 60.0
+#: The SDK's own bound on creating a sampler.
+OPEN_SECONDS = 300.0
 
 
 class PinnedSampler:
@@ -69,18 +65,31 @@ class PinnedSampler:
         quiet_sdk()
         from baseten.loops import ServiceClient
 
+        async def provision() -> PinnedSampler:
+            try:
+                service = await asyncio.to_thread(ServiceClient, api_key=api_key, base_url=url)
+                client = await service.create_sampling_client_async(
+                    base_model=base_model,
+                    model_path=model_path,
+                    timeout=request_seconds,
+                    ready_timeout=LOCAL_READY_SECONDS if on_loopback(url) else READY_SECONDS,
+                    scope=scope,
+                )
+            except Exception as error:
+                raise LoopsUnavailable(explain(error, "opening a sampler", url)) from error
+            return cls(client, settings, url, api_key)
+
+        opening = asyncio.create_task(provision())
         try:
-            service = await asyncio.to_thread(ServiceClient, api_key=api_key, base_url=url)
-            client = await service.create_sampling_client_async(
-                base_model=base_model,
-                model_path=model_path,
-                timeout=request_seconds,
-                ready_timeout=LOCAL_READY_SECONDS if on_loopback(url) else READY_SECONDS,
-                scope=scope,
-            )
-        except Exception as error:
-            raise LoopsUnavailable(explain(error, "opening a sampler", url)) from error
-        return cls(client, settings, url, api_key)
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            # The request is under way in a thread that nobody can stop: what it makes must not be left to bill.
+            await asyncio.wait({opening}, timeout=OPEN_SECONDS)
+            if opening.done() and not opening.cancelled() and opening.exception() is None:
+                left = await opening.result().close()
+                if left is not None:
+                    log.error("%s", left)
+            raise
 
     @property
     def has_deployment(self) -> bool:

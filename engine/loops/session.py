@@ -16,8 +16,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from engine.loops.errors import LoopsUnavailable, SaveFailed, explain, sample_failure
+from engine.loops.sampling import SamplingSettings, exact_completion, sampling_params
 from engine.loops.saving import Saving
-from engine.policy.tokens import Completion
+from engine.policy.tokens import Completion, Sampler
 
 #: The SDK bounds readiness, retries and polling by one number; a session's set-up gets this much, in seconds.
 LOCAL_READY_SECONDS = 120.0
@@ -38,16 +39,6 @@ class SessionSettings:
     spot: bool = False
     request_seconds: float = 1800.0
     sampler: bool = True  # whether a sampler is paired with the trainer
-
-
-@dataclass(frozen=True, slots=True)
-class SamplingSettings:
-    """How the policy is sampled. ``stop``: strings, or else the renderer's stop ids."""
-
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = -1
-    stop: list[str] | list[int] | None = None
 
 
 @dataclass(slots=True)
@@ -223,6 +214,20 @@ class LoopsSession:
             SampleFailed: this call failed.
             LoopsUnavailable: no later call can succeed.
         """
+        return await self._continue(self._sampling_settings, prompt, max_tokens, seed, affinity_key)
+
+    def sampler_with(self, settings: SamplingSettings) -> Sampler:
+        """The published policy, sampled in another way than in training."""
+        return _OtherSampling(self, settings)
+
+    async def _continue(
+        self,
+        settings: SamplingSettings,
+        prompt: Sequence[int],
+        max_tokens: int,
+        seed: int | None,
+        affinity_key: str | None,
+    ) -> Completion:
         from baseten.loops import ModelInput
 
         client, version = self._sampling, self.version
@@ -230,7 +235,7 @@ class LoopsSession:
             response = await client.sample_async(
                 ModelInput.from_ints(list(prompt)),
                 num_samples=1,
-                sampling_params=sampling_params(self._sampling_settings, max_tokens, seed),
+                sampling_params=sampling_params(settings, max_tokens, seed),
                 affinity_key=affinity_key,
             )
         except Exception as error:
@@ -344,34 +349,16 @@ class LoopsSession:
                 log.warning("closing the %s failed: %s", what, error)
 
 
-def sampling_params(settings: SamplingSettings, max_tokens: int, seed: int | None) -> Any:
-    """The SDK's SamplingParams."""
-    from baseten.loops import SamplingParams
+class _OtherSampling:
+    """A session's policy under sampling settings of its own."""
 
-    return SamplingParams(
-        max_tokens=max_tokens,
-        seed=seed,
-        stop=settings.stop,
-        temperature=settings.temperature,
-        top_p=settings.top_p,
-        top_k=settings.top_k,
-    )
+    def __init__(self, session: LoopsSession, settings: SamplingSettings) -> None:
+        self._session, self._settings = session, settings
 
-
-def exact_completion(sequence: Any, version: int | None) -> Completion:
-    """A sampled sequence of the SDK, refused unless every token has its logprob.
-
-    Raises:
-        LoopsUnavailable: nothing exact could be trained on such a sampler's replies.
-    """
-    logprobs = sequence.logprobs
-    if logprobs is None or len(logprobs) != len(sequence.tokens):
-        raise LoopsUnavailable(
-            "the sampler returned "
-            + ("no logprobs" if logprobs is None else f"{len(logprobs)} logprobs")
-            + f" for {len(sequence.tokens)} tokens: nothing exact could be trained on them"
-        )
-    return Completion(list(sequence.tokens), list(logprobs), str(sequence.stop_reason), version)
+    async def sample(
+        self, prompt: Sequence[int], *, max_tokens: int, seed: int | None, affinity_key: str | None
+    ) -> Completion:
+        return await self._session._continue(self._settings, prompt, max_tokens, seed, affinity_key)
 
 
 def _wire_datum(datum: TrainingDatum) -> Any:

@@ -234,6 +234,8 @@ class RunRecorder:
         self._own(row)
         copy = replace(row, pass_at=dict(row.pass_at), per_task=dict(row.per_task), metrics=dict(row.metrics))
         self._writer.put(("evals", row.run_id, row.eval_id), RowWrite(copy, self.redactor))
+        if self._files is not None:
+            self._files.evaluation_changed(row)
 
     def log(self, level: str, source: str, text: str) -> None:
         """Add a line to the run's log; ``level`` is debug, info, warning or error."""

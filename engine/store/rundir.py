@@ -1,7 +1,7 @@
 """The run directory: what people read with other tools, written beside the store and rebuildable from it.
 
-``run.json`` · ``config.toml`` · ``steps.jsonl`` · ``rollouts.jsonl`` · ``transcripts/<group>-<attempt>.json`` ·
-``run.log``. Everything here is read back from the store's file, so secrets are gone already.
+``run.json`` · ``config.toml`` · ``steps.jsonl`` · ``rollouts.jsonl`` · ``evals.jsonl`` · ``eval_rollouts.jsonl`` ·
+``transcripts/<group>-<attempt>.json`` (of evaluations the group's number is negative) · ``run.log``. Everything here is read back from the store's file, so secrets are gone already.
 """
 
 from __future__ import annotations
@@ -21,9 +21,18 @@ from typing import Any
 
 from engine.store.codec import decode_row, unpack_transcript
 from engine.store.errors import StoreError
-from engine.store.rows import AttemptRow, GroupRow, GroupState, LogRow, RunRow, StepRow, TranscriptRow
+from engine.store.rows import (
+    AttemptRow,
+    EvalRow,
+    GroupRow,
+    GroupState,
+    LogRow,
+    RunRow,
+    StepRow,
+    TranscriptRow,
+)
 
-_FINAL_GROUPS = frozenset({GroupState.TRAINED, GroupState.REJECTED, GroupState.LOST})
+_FINAL_GROUPS = frozenset({GroupState.TRAINED, GroupState.EVALUATED, GroupState.REJECTED, GroupState.LOST})
 _LONGEST_NAME = 80
 _ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"  # no l, o, 0, 1: ids are read aloud and typed
 
@@ -73,9 +82,14 @@ class RunDirectory:
         """One line per finished step: its number, times, version, and the metrics by their names."""
         self._append("steps.jsonl", (step_line(step) for step in steps))
 
-    def append_rollouts(self, attempts: Iterable[tuple[GroupRow, AttemptRow]]) -> None:
-        """One line per attempt of a decided group."""
-        self._append("rollouts.jsonl", (rollout_line(group, attempt) for group, attempt in attempts))
+    def append_rollouts(self, group: GroupRow, attempts: Iterable[AttemptRow]) -> None:
+        """One line per attempt of a decided group; those of evaluations in a file of their own."""
+        name = "rollouts.jsonl" if group.eval_id is None else "eval_rollouts.jsonl"
+        self._append(name, (rollout_line(group, attempt) for attempt in attempts))
+
+    def append_evals(self, rows: Iterable[EvalRow]) -> None:
+        """One line per evaluation that has ended."""
+        self._append("evals.jsonl", (eval_line(row) for row in rows))
 
     def append_log(self, rows: Iterable[LogRow]) -> None:
         self._append("run.log", (log_line(row) for row in rows))
@@ -93,7 +107,7 @@ class RunDirectory:
 
     def clear(self) -> None:
         """Remove the files that grow by appending, before a rebuild writes them anew."""
-        for name in ("steps.jsonl", "rollouts.jsonl", "run.log"):
+        for name in ("steps.jsonl", "rollouts.jsonl", "evals.jsonl", "eval_rollouts.jsonl", "run.log"):
             (self.path / name).unlink(missing_ok=True)
 
     def _append(self, name: str, lines: Iterator[str]) -> None:
@@ -123,7 +137,16 @@ def step_line(step: StepRow) -> str:
         "ended_at": step.ended_at,
         "policy_version": step.policy_version,
     }
-    return dump_file_json({**head, **step.metrics})
+    # A step's line is written once, when it ends; an evaluation of it comes later and has a line of its own.
+    metrics = {name: value for name, value in step.metrics.items() if not name.startswith("eval/")}
+    return dump_file_json({**head, **metrics})
+
+
+def eval_line(row: EvalRow) -> str:
+    fields = dataclasses.asdict(row)
+    for name in ("run_id", "host_id", "metrics"):
+        del fields[name]
+    return dump_file_json({**fields, **row.metrics})
 
 
 def rollout_line(group: GroupRow, attempt: AttemptRow) -> str:
@@ -135,6 +158,7 @@ def rollout_line(group: GroupRow, attempt: AttemptRow) -> str:
         "task_index": group.task_index,
         "group_state": str(group.state),
         "group_reason": group.reason,
+        **({} if group.eval_id is None else {"eval_id": group.eval_id}),
     }
     return dump_file_json({**fields, **about})
 
@@ -178,6 +202,8 @@ class RunFiles:
         self._written_steps: set[int] = set()
         self._written_groups: set[int] = set()
         self._begun_groups: set[int] = set()
+        self._evals: set[str] = set()
+        self._written_evals: set[str] = set()
 
     def run_changed(self) -> None:
         self._run = True
@@ -198,26 +224,45 @@ class RunFiles:
             if row.state in _FINAL_GROUPS and row.group_id not in self._written_groups:
                 self._groups.add(row.group_id)
 
+    def evaluation_changed(self, row: EvalRow) -> None:
+        with self._lock:
+            if row.state != "running" and row.eval_id not in self._written_evals:
+                self._evals.add(row.eval_id)
+
     def finish(self, connection: sqlite3.Connection) -> None:
         """Write what the run's end left undecided: its groups in flight, and the last state. Raises OSError."""
         with self._lock:
             self._groups |= self._begun_groups - self._written_groups
             self._run = self._log = True
-        self.after_commit(connection)
+        self._write(connection, undecided=True)
 
     def after_commit(self, connection: sqlite3.Connection) -> None:
         """Write what the last commits made final. Raises OSError."""
+        self._write(connection, undecided=False)
+
+    def _write(self, connection: sqlite3.Connection, *, undecided: bool) -> None:
         with self._lock:
             run, self._run = self._run, False
             log, self._log = self._log, False
-            steps, self._steps = sorted(self._steps), set()
-            groups, self._groups = sorted(self._groups), set()
-            self._written_steps.update(steps)
+            steps, groups, evals = sorted(self._steps), sorted(self._groups), set(self._evals)
+        # A row that was handed over after the commit is not in the file yet: its turn comes with the next commit.
+        done = [row for row in _steps(connection, self._run_id, steps) if row.state == "done"]
+        if not undecided:
+            groups = [group_id for group_id in groups if _decided(connection, self._run_id, group_id)]
+        ended = [row for row in _evals(connection, self._run_id) if row.eval_id in evals] if evals else []
+        with self._lock:
+            written = {row.step for row in done}
+            self._steps -= written
+            self._written_steps |= written
+            self._groups.difference_update(groups)
             self._written_groups.update(groups)
-        if steps:
-            self._directory.append_steps(_steps(connection, self._run_id, steps))
+            told = {row.eval_id for row in ended}
+            self._evals -= told
+            self._written_evals |= told
+        self._directory.append_steps(done)
         for group_id in groups:
             write_group(connection, self._directory, self._run_id, group_id)
+        self._directory.append_evals(ended)
         if log:
             rows = read_log(connection, self._run_id, self._last_log_id)
             self._directory.append_log(rows)
@@ -229,6 +274,13 @@ class RunFiles:
                 self._directory.write_run(decode_row(RunRow, row))
 
 
+def _decided(connection: sqlite3.Connection, run_id: str, group_id: int) -> bool:
+    row = connection.execute(
+        "SELECT state FROM groups WHERE run_id = ? AND group_id = ?", (run_id, group_id)
+    ).fetchone()
+    return row is not None and GroupState(row["state"]) in _FINAL_GROUPS
+
+
 def _steps(connection: sqlite3.Connection, run_id: str, steps: list[int]) -> list[StepRow]:
     found: list[StepRow] = []
     for step in steps:
@@ -238,6 +290,14 @@ def _steps(connection: sqlite3.Connection, run_id: str, steps: list[int]) -> lis
         if row is not None:
             found.append(decode_row(StepRow, row))
     return found
+
+
+def _evals(connection: sqlite3.Connection, run_id: str) -> list[EvalRow]:
+    """A run's evaluations that have ended, oldest first."""
+    rows = connection.execute(
+        "SELECT * FROM evals WHERE run_id = ? AND state != 'running' ORDER BY created_at, eval_id", (run_id,)
+    )
+    return [decode_row(EvalRow, row) for row in rows]
 
 
 def read_log(connection: sqlite3.Connection, run_id: str, after_id: int, limit: int = -1) -> list[LogRow]:
@@ -267,7 +327,7 @@ def write_group(
     attempts = connection.execute(
         "SELECT * FROM attempts WHERE run_id = ? AND group_id = ? ORDER BY attempt", key
     ).fetchall()
-    directory.append_rollouts((group, decode_row(AttemptRow, row)) for row in attempts)
+    directory.append_rollouts(group, (decode_row(AttemptRow, row) for row in attempts))
     for row in connection.execute("SELECT * FROM transcripts WHERE run_id = ? AND group_id = ?", key):
         if transcript_file(row["group_id"], row["attempt"]) not in there:
             directory.write_transcript(unpack_transcript(row))
@@ -298,5 +358,6 @@ def rebuild(
     )
     for (group_id,) in groups.fetchall():
         write_group(connection, directory, run.run_id, group_id, there)
+    directory.append_evals(_evals(connection, run.run_id))
     directory.append_log(read_log(connection, run.run_id, 0))
     return directory

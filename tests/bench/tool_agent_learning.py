@@ -24,7 +24,7 @@ from engine.episodes.runtime import AttemptPlan, Deadlines, run_attempt
 from engine.hosting.host import RunHost
 from engine.hosting.local_server import LocalServer
 from engine.loops.pinned import PinnedSampler
-from engine.loops.session import SamplingSettings
+from engine.loops.sampling import SamplingSettings
 from engine.policy.conversation import Model, ReplyLimits
 from engine.policy.rendering import PolicyRenderer, load_renderer
 from engine.project import Project, load

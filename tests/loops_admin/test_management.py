@@ -15,7 +15,7 @@ from engine.loops.ending import deactivate
 from engine.loops.errors import LoopsError
 from engine.loops.management import LoopsManagement, OutcomeUnknown, UnknownToLoops
 from engine.loops.pinned import PinnedSampler
-from engine.loops.session import SamplingSettings
+from engine.loops.sampling import SamplingSettings
 from tests.local_loops.conftest import new_trainer
 from tests.local_loops.server_process import ServerProcess
 from tests.loops_admin.odd_server import Answer, Asked, OddServer

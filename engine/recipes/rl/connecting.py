@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from engine.episodes.runtime import Deadlines
-from engine.loops.session import LoopsSession, SamplingSettings
+from engine.loops.sampling import SamplingSettings
+from engine.loops.session import LoopsSession
 from engine.policy.rendering import PolicyRenderer, load_renderer
 from engine.recipes.contract import RunFailed, RunHandle
 from engine.recipes.loops_run import LoopsRun
@@ -23,7 +24,7 @@ class Connections:
     """A run's sandboxes and Loops session; each is None until it is open."""
 
     def __init__(self, project: Project, handle: RunHandle, phase: Callable[[str], None]) -> None:
-        self._project, self._handle, self._settings = project, handle, project.config
+        self._project, self._handle, self._settings = project, handle, project.rl
         self._loops = LoopsRun(project, handle, phase)
         self.sandboxes: RunSandboxes | None = None
 
