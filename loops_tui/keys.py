@@ -26,15 +26,14 @@ APP_BINDINGS: list[BindingType] = [
         id="app.sandboxes",
         tooltip="Every sandbox that may exist; what was left behind",
     ),
+    Binding("q", "leave", "Quit", id="app.quit", tooltip="Leave; asks where a run lives in this app"),
     Binding(
         "F",
         "go_search",
         "Find",
-        show=False,
         id="app.search",
         tooltip="Find words in the transcripts of this run, or of the whole project",
     ),
-    Binding("q", "leave", "Quit", id="app.quit", tooltip="Leave; asks where a run lives in this app"),
     Binding(
         "question_mark", "help", "Help", id="app.help", tooltip="All keys of this screen", key_display="?"
     ),

@@ -25,7 +25,6 @@ from loops_tui.screens.search_text import (
     said,
     texts_to_find,
 )
-from loops_tui.theme import Tone
 from loops_tui.widgets.key_bar import KeyBar
 from loops_tui.widgets.safe_text import safe
 from loops_tui.widgets.spans import Line, SpanPane, entitle
@@ -39,7 +38,14 @@ class QueryLine(Input):
     """The words; down and enter go to the hits."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter,down", "hits", "To the hits", id="query.hits", tooltip="Go down to the hits"),
+        Binding(
+            "enter,down",
+            "hits",
+            "To the hits",
+            key_display="↵",
+            id="query.hits",
+            tooltip="Go down to the hits",
+        ),
         Binding("escape", "screen.back", "Back", id="query.back", tooltip="Back to where you came from"),
     ]
 

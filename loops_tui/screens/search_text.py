@@ -19,11 +19,11 @@ _MARKED = re.compile(f"{HIT_START}([^{HIT_END}]*){HIT_END}")
 
 PLACE = Column("place", "attempt", 10)
 COLUMNS = (
-    Column("run", "run", 16, flex=1, most=24, drop=1),
+    Column("run", "run", 14, flex=1, most=24, drop=1),
     PLACE,
     Column("reward", "reward", 6, right=True),
-    Column("task", "task", 12, flex=1, most=24, drop=3),
-    Column("ending", "ended", 10, flex=1, most=18, drop=2),
+    Column("task", "task", 12, flex=1, most=20, drop=3),
+    Column("ending", "ended", 10, drop=2),
     Column("snippet", "found", 30, flex=6),
 )
 
