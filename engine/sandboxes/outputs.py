@@ -8,17 +8,17 @@ def cut(data: bytes, limit: int, *, head_lost: bool = False) -> tuple[str, bool]
 
     ``head_lost``: the stream began earlier than ``data`` does.
     """
-    if len(data) <= limit:
-        text = data.decode("utf-8", "replace")
-        return (f"[… what came before is left out …]\n{text}" if head_lost else text), head_lost
+    if len(data) <= limit and not head_lost:
+        return data.decode("utf-8", "replace"), False
     half = limit // 2
     if head_lost:
-        return joined(b"", data[-limit:], len(data) - limit), True
+        tail = data[-limit:].decode("utf-8", "replace")
+        return f"[… at least {max(0, len(data) - limit)} bytes left out …]\n{tail}", True
     return joined(data[: limit - half], data[len(data) - half :], len(data) - limit), True
 
 
 def joined(head: bytes, tail: bytes, dropped: int) -> str:
-    """Head and tail of a stream around a mark that says how many bytes are missing (``dropped`` at least)."""
+    """Head and tail of a stream around a mark that says how many bytes are missing: ``dropped``, and what the cut spoils."""
     if dropped == 0:
         return (head + tail).decode("utf-8", "replace")
     # A character that the cut went through is dropped whole.
