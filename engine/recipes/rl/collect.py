@@ -91,8 +91,8 @@ class Collector:
         finally:
             for task in running:
                 task.cancel()
-            if running:
-                await asyncio.wait(running)
+            # Whatever a cancelled attempt ends with, nobody needs it any more.
+            await asyncio.gather(*running, return_exceptions=True)
         result.seconds = time.monotonic() - begun
         return result
 

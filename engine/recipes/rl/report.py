@@ -109,11 +109,11 @@ class Reporter:
         row.reward_mean, row.reward_std = verdict.mean, verdict.std
         if verdict.rewards:
             row.reward_min, row.reward_max = min(verdict.rewards.values()), max(verdict.rewards.values())
-        self._handle.recorder.group(row)
         for attempt, advantage in verdict.advantages.items():
             attempt_row = self._attempts[group.group_id, attempt]
             attempt_row.advantage = advantage
             self._handle.recorder.attempt(attempt_row)
+        self._handle.recorder.group(row)  # last: once a group is decided, its attempts are told in a file
         for attempt in range(group.size):
             del self._attempts[group.group_id, attempt]
         if not verdict.usable:

@@ -1,0 +1,226 @@
+"""Kill -9 of a run at random moments, each followed by a resume to the end: nothing may be lost, doubled or left.
+
+``uv run python -m tests.faults.kill_resume [--kills 100] [--sandboxed 10] [--again 0.2] [--seed 0] [--json]``
+
+The run has 20 steps and a checkpoint every second one. It is run once without a kill, and then killed at moments that
+are spread over the same time; some resumes are killed as well. Afterwards every run must have its steps exactly once,
+in the store and in ``steps.jsonl``, each task used as often as without a kill, each attempt once, and no lease. The
+last ``--sandboxed`` kills are of the tool agent with its sandboxes, with fewer steps. The exit status is 0 if that
+always held. Equal rewards are counted, and told as ``same_rewards``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from engine.store import Store
+from engine.store.rows import AttemptState, CheckpointState, GroupState, LeaseState, RunState
+from tests.engine.resumable import make_project
+
+TOOL_AGENT = Path(__file__).parents[2] / "examples" / "tool_agent" / "train_local.toml"
+RUN_SECONDS = 600.0
+_UNDECIDED = {GroupState.RUNNING, GroupState.READY}
+_OPEN = {AttemptState.QUEUED, AttemptState.SAMPLING, AttemptState.ACTING, AttemptState.GRADING}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is killed."""
+
+    name: str
+    steps: int
+    sets: tuple[str, ...]
+
+    def config(self, project: Path) -> str:
+        return str(make_project(project)) if self.name == "plain" else str(TOOL_AGENT)
+
+    def words(self, project: Path) -> list[str]:
+        sets = (f"training.max_steps={self.steps}", "output.checkpoint_every=2", *self.sets)
+        return ["run", self.config(project), *(f"--set={each}" for each in sets)]
+
+
+PLAIN = Kind("plain", 20, ())
+SANDBOXED = Kind(
+    "sandboxed",
+    6,
+    (
+        "training.group_size=4",
+        "training.groups_per_step=4",
+        "training.max_consecutive_unusable_groups=500",
+        "sampling.max_tokens=40",
+    ),
+)
+
+
+def start(project: Path, words: Sequence[str]) -> subprocess.Popen[str]:
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("LOOPS_", "BASETEN_"))}
+    return subprocess.Popen(
+        [sys.executable, "-m", "loops_tui", *words, "--json"],
+        cwd=project,
+        env={**kept, "HF_HUB_OFFLINE": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def until_begun(process: subprocess.Popen[str]) -> None:
+    """Wait for the run's first line: from then on it is in the store."""
+    assert process.stderr is not None
+    said: list[str] = []
+    for line in process.stderr:
+        said.append(line)
+        if "Config: " in line:
+            return
+    raise SystemExit("the run ended before it began:\n" + "".join(said))
+
+
+def to_end(project: Path, words: Sequence[str]) -> tuple[dict[str, Any], float]:
+    """Run to the end; the final value, and the seconds since the run had begun."""
+    process = start(project, words)
+    until_begun(process)
+    begun = time.monotonic()
+    out, err = process.communicate(timeout=RUN_SECONDS)
+    if process.returncode != 0:
+        raise SystemExit(f"exit status {process.returncode}:\n{out}\n{err}")
+    return json.loads(out), time.monotonic() - begun
+
+
+def kill(project: Path, words: Sequence[str], seconds: float) -> bool:
+    """Run, and kill so many seconds after it began; False where it was quicker."""
+    process = start(project, words)
+    until_begun(process)
+    try:
+        process.communicate(timeout=seconds)
+        return False
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        return True
+
+
+@dataclass
+class Story:
+    """What one project's only run left."""
+
+    tasks: Counter[str]
+    rewards: list[tuple[Any, ...]]
+    wrong: list[str]
+
+
+def read(project: Path, steps: int) -> Story:
+    """Look at everything the run left, in the store and beside it."""
+    wrong: list[str] = []
+    with Store.open(project) as store:
+        reader = store.reader()
+        (run,) = reader.runs()
+        rows = reader.steps(run.run_id)
+        groups = reader.groups(run.run_id, 100_000)
+        attempts = [row for group in groups for row in reader.attempts(run.run_id, group.group_id)]
+        wrong += [f"the run is {run.state}, after step {run.step}"] * (
+            (run.state, run.step) != (RunState.DONE, steps)
+        )
+        wrong += [f"checkpoint {row.name}: {row.state}" for row in reader.checkpoints(run.run_id)
+                  if row.state is CheckpointState.SAVING]  # fmt: skip
+        wrong += [f"group {row.group_id}: {row.state}" for row in groups if row.state in _UNDECIDED]
+        wrong += [
+            f"attempt {row.group_id}/{row.attempt}: {row.state}" for row in attempts if row.state in _OPEN
+        ]
+        leases = [row for row in reader.leases() if row.state is not LeaseState.RELEASED]
+        wrong += [f"lease {row.name}: {row.state}" for row in leases]
+    wanted = list(range(1, steps + 1))
+    in_store = [(row.step, row.state) for row in rows]
+    if in_store != [(step, "done") for step in wanted]:
+        wrong.append(f"steps in the store: {in_store}")
+    directory = Path(run.run_dir)
+    in_file = [json.loads(line)["step"] for line in (directory / "steps.jsonl").read_text().splitlines()]
+    if in_file != wanted:
+        wrong.append(f"steps in steps.jsonl: {in_file}")
+    lines = [json.loads(line) for line in (directory / "rollouts.jsonl").read_text().splitlines()]
+    told = sorted((line["group_id"], line["attempt"]) for line in lines)
+    if told != sorted((row.group_id, row.attempt) for row in attempts):
+        wrong.append(f"rollouts.jsonl has {len(told)} attempts, the store {len(attempts)}")
+    if sorted(group.group_id for group in groups) != list(range(len(groups))):
+        wrong.append("group ids have gaps")
+    rewards = sorted((row.group_id, row.attempt, row.reward, row.advantage) for row in attempts)
+    return Story(Counter(group.task_id for group in groups), rewards, wrong)
+
+
+def one_kill(kind: Kind, moments: random.Random, span: float, again: float, whole: Story) -> Story:
+    """Kill, resume to the end, look."""
+    with tempfile.TemporaryDirectory() as place:
+        project = Path(place)
+        words = kind.words(project)
+        while True:
+            killed = kill(project, words, moments.uniform(0, span))
+            with Store.open(project) as store:
+                store.reconcile()
+                (run,) = store.reader().runs()
+            words = ["run", "--resume", run.run_id]
+            if not killed or moments.random() >= again:
+                break
+        if run.state is not RunState.DONE:
+            to_end(project, words)
+        story = read(project, kind.steps)
+    if story.tasks != whole.tasks:
+        story.wrong.append(f"tasks used {dict(story.tasks)}, without a kill {dict(whole.tasks)}")
+    return story
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument(
+        "--sandboxed", type=int, default=10, help="so many of the kills are of the tool agent"
+    )
+    parser.add_argument("--again", type=float, default=0.2, help="share of resumes that are killed as well")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", action="store_true", help="print one JSON value")
+    chosen = parser.parse_args()
+    moments, started = random.Random(chosen.seed), time.monotonic()
+    wrong: list[str] = []
+    same = 0
+    spans: dict[str, float] = {}
+    wholes: dict[str, Story] = {}
+    for number in range(chosen.kills):
+        kind = SANDBOXED if number >= chosen.kills - chosen.sandboxed else PLAIN
+        if kind.name not in wholes:
+            with tempfile.TemporaryDirectory() as place:
+                _, spans[kind.name] = to_end(Path(place), kind.words(Path(place)))
+                wholes[kind.name] = read(Path(place), kind.steps)
+            wrong += [f"without a kill ({kind.name}): {text}" for text in wholes[kind.name].wrong]
+        whole = wholes[kind.name]
+        story = one_kill(kind, moments, spans[kind.name], chosen.again, whole)
+        same += story.rewards == whole.rewards
+        wrong += [f"kill {number} ({kind.name}): {text}" for text in story.wrong]
+        if not chosen.json:
+            print(f"kill {number} ({kind.name}): {len(story.wrong)} wrong", flush=True)
+    result = {
+        "kills": chosen.kills,
+        "sandboxed": chosen.sandboxed,
+        "same_rewards": same,
+        "wrong": wrong,
+        "seconds": round(time.monotonic() - started, 1),
+        "ok": not wrong,
+    }
+    print(
+        json.dumps(result) if chosen.json else "\n".join(f"{key}: {value}" for key, value in result.items())
+    )
+    return 0 if result["ok"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,53 @@
+"""The files beside the store say what was committed, also of rows that come in while a commit is under way."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from engine.store import Store
+from engine.store.rows import AttemptState, GroupRow, GroupState, StepRow
+from engine.store.rundir import RunDirectory, RunFiles
+from tests.store.conftest import make_attempt, make_group, make_run
+
+RUN = "20261129-143501-k3f9"
+
+
+def lines(directory: Path, name: str) -> list[dict[str, object]]:
+    path = directory / name
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def test_a_row_that_is_not_committed_yet_waits_for_its_commit(store: Store, tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    store.create_run(run)
+    recorder = store.recorder(RUN, files=False)
+    directory = Path(run.run_dir)
+    files = RunFiles(RUN, RunDirectory(directory))
+    group, step = make_group(RUN, 0), StepRow(RUN, 1, "collecting", 1.0)
+
+    def told(changed: GroupRow, begun: StepRow) -> None:
+        files.group_changed(changed)
+        files.step_changed(begun)
+
+    recorder.group(group)
+    recorder.step(step)
+    recorder.attempt(make_attempt(RUN, 0, 0))
+    told(group, step)
+    store.flush()
+    # The engine hands the last rows over just when the writer has committed the ones before.
+    group.state, step.state = GroupState.TRAINED, "done"
+    told(group, step)
+    store.submit(files.after_commit).result(10)
+    assert lines(directory, "rollouts.jsonl") == lines(directory, "steps.jsonl") == []
+    recorder.attempt(make_attempt(RUN, 0, 0, AttemptState.DONE, reward=0.5))
+    recorder.group(group)
+    recorder.step(step)
+    store.flush()
+    for _ in range(2):  # once and not again
+        store.submit(files.after_commit).result(10)
+    ((rollout,), (line,)) = lines(directory, "rollouts.jsonl"), lines(directory, "steps.jsonl")
+    assert (rollout["group_state"], rollout["reward"]) == ("trained", 0.5)
+    assert line["step"] == 1
+    store.submit(files.finish).result(10)
+    assert len(lines(directory, "rollouts.jsonl")) == 1
