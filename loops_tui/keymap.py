@@ -21,11 +21,13 @@ from typing import Any
 
 from textual.binding import Binding
 from textual.dom import DOMNode
-from textual.keys import Keys, key_to_character
+from textual.keys import Keys, _character_to_key, key_to_character
 
 FILE = "keymap.toml"
 _MODIFIERS = frozenset({"ctrl", "shift", "alt", "super", "meta", "hyper"})
-_NAMED = frozenset(str(key.value) for key in Keys)
+_NAMED = frozenset(str(key.value) for key in Keys) | frozenset(
+    _character_to_key(chr(code)) for code in range(0x21, 0x7F)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +154,6 @@ def _keys(value: Any) -> tuple[str, ...]:
 
 def _long(key: str) -> str:
     """``?`` as Textual calls it: ``question_mark``."""
-    from textual.keys import _character_to_key
-
     *modifiers, last = key.split("+") if len(key) > 1 else [key]
     return "+".join([*modifiers, _character_to_key(last) if len(last) == 1 else last])
 

@@ -1,0 +1,54 @@
+"""ASCII mode: cell for cell, and nothing but ASCII."""
+
+from __future__ import annotations
+
+import pytest
+from rich.cells import cell_len
+
+from loops_tui.glyphs import to_ascii, wants_ascii
+from loops_tui.widgets.spark import BLOCKS
+
+EVERYTHING = "".join(
+    chr(code) for code in range(0x20, 0x30000) if not 0xD800 <= code < 0xE000 and chr(code).isprintable()
+)
+
+
+def test_whatever_is_printable_becomes_ascii_of_its_own_width() -> None:
+    for char in EVERYTHING:
+        plain = to_ascii(char)
+        assert plain.isascii(), char
+        assert len(plain) == cell_len(char), char
+
+
+def test_escape_sequences_pass() -> None:
+    assert to_ascii("\x1b[38;2;1;2;3m│\x1b[0m\r\n") == "\x1b[38;2;1;2;3m|\x1b[0m\r\n"
+
+
+def test_a_spark_still_rises() -> None:
+    plain = to_ascii(BLOCKS)
+    assert len(set(plain)) >= 6
+    assert "?" not in plain
+
+
+def test_a_plot_keeps_its_line() -> None:
+    # Dots in a cell's upper half, in its lower one, in both.
+    assert to_ascii("\u2809\u28c0\u28c9") == "'.:"
+
+
+def test_letters_keep_their_bases() -> None:
+    assert to_ascii("é ü Å") == "e u A"
+    assert to_ascii("日本") == "????"
+
+
+@pytest.mark.parametrize(
+    ("environ", "wanted"),
+    [
+        ({"LANG": "en_US.UTF-8"}, False),
+        ({"LANG": "de_DE.utf8"}, False),
+        ({"LANG": "de_DE.ISO-8859-1"}, True),
+        ({"LANG": "en_US.UTF-8", "LC_ALL": "ru_RU.KOI8-R"}, True),
+        ({"LC_CTYPE": "C.UTF-8"}, False),
+    ],
+)
+def test_the_locale_decides(environ: dict[str, str], wanted: bool) -> None:
+    assert wants_ascii(environ) is wanted
