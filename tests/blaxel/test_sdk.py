@@ -15,7 +15,7 @@ from engine.sandboxes.blaxel.provider import BlaxelProvider
 from engine.sandboxes.naming import new_name
 from tests.blaxel_emulator.serving import Emulator
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+on_the_modules_loop = pytest.mark.asyncio(loop_scope="module")
 
 IMPORT = """
 import logging, os, signal, sys, threading, warnings
@@ -120,6 +120,7 @@ def test_where_our_key_may_go(url: str, base: str | None, fine: bool) -> None:
             sdk.check_sandbox_url(url, base)
 
 
+@on_the_modules_loop
 async def test_a_service_that_points_away_from_this_machine_is_refused(
     service: Emulator, provider: BlaxelProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,6 +134,7 @@ async def test_a_service_that_points_away_from_this_machine_is_refused(
     assert service.world.live() == []
 
 
+@on_the_modules_loop
 async def test_one_process_talks_to_one_service_at_a_time(
     service: Emulator, provider: BlaxelProvider, tmp_path: Path
 ) -> None:
