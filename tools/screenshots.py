@@ -41,30 +41,33 @@ class Picture:
 
 
 _RUN = ("enter", "policy v15")
-_GROUP = ("down down down down", "Attempts of group 120")
+_GROUP = ("up up up up", "Attempts of group 120")
+_NARROW_GROUP = ("up up up up", "▌   120")
+_GROUPS = ("right_square_bracket", "[Groups]")
+_ATTEMPTS = ("enter", "Attempts of group 120")
 PICTURES = (
     Picture("runs", ()),
     Picture("run", (_RUN, _GROUP), (_RUN,)),
-    Picture("run-groups", (_RUN, _GROUP), (_RUN, ("right_square_bracket", "[Groups]"), _GROUP)),
+    Picture("run-groups", (_RUN, _GROUP), (_RUN, _GROUPS, _NARROW_GROUP)),
     Picture(
         "transcript",
-        (_RUN, _GROUP, ("enter", "Attempts of group 120"), ("enter", "attempt 1 of 8")),
+        (_RUN, _GROUP, _ATTEMPTS, ("enter", "attempt 1 of 8")),
         (
             _RUN,
-            ("right_square_bracket", "[Groups]"),
-            _GROUP,
-            ("enter", "group 120"),
+            _GROUPS,
+            _NARROW_GROUP,
+            _ATTEMPTS,
             ("enter", "attempt 1 of 8"),
         ),
     ),
     Picture(
         "tokens",
-        (_RUN, _GROUP, ("enter", "Attempts of group 120"), ("enter", "attempt 1 of 8"), ("t", "shaded")),
+        (_RUN, _GROUP, _ATTEMPTS, ("enter", "attempt 1 of 8"), ("t", "shaded")),
         (
             _RUN,
-            ("right_square_bracket", "[Groups]"),
-            _GROUP,
-            ("enter", "group 120"),
+            _GROUPS,
+            _NARROW_GROUP,
+            _ATTEMPTS,
             ("enter", "attempt 1 of 8"),
             ("t", "shaded"),
         ),

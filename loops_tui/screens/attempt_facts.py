@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from loops_tui.screens.transcript_read import TranscriptView
+from loops_tui.screens.attempt_time import time_lines, timeline
+from loops_tui.screens.transcript_read import TranscriptView, extremes
 from loops_tui.theme import Tone
 from loops_tui.widgets.safe_text import safe
 from loops_tui.widgets.spans import Line, Span, clip, plain, spread
-from loops_tui.widgets.step_bar import share_bar, share_shade
-from loops_tui.wording import attempt_state, count, duration, group_state, number, reward_tone, signed, words
+from loops_tui.wording import attempt_state, count, group_state, number, reward_tone, signed, words
 
 
 def transcript_header(view: TranscriptView, width: int) -> Line:
@@ -29,8 +29,17 @@ def transcript_header(view: TranscriptView, width: int) -> Line:
     right: list[Span] = []
     if view.group is not None:
         right.append((safe(view.group.task_id, 40), Tone.DIM))
-    right.append((f"   attempt {attempt.attempt + 1} of {len(view.attempts)} ", Tone.DIM))
+    right.append((f"   attempt {attempt.attempt + 1} of {len(view.attempts)}{_rank(view)} ", Tone.DIM))
     return spread(tuple(left), tuple(right), width)
+
+
+def _rank(view: TranscriptView) -> str:
+    """Whether it is the best or the worst of its group."""
+    found, attempt = extremes(view.attempts), view.attempt
+    if found is None or attempt is None:
+        return ""
+    best, worst = found
+    return ", best" if attempt.reward == best.reward else ", worst" if attempt.reward == worst.reward else ""
 
 
 def fact_lines(view: TranscriptView, width: int, height: int) -> list[Line]:
@@ -70,19 +79,10 @@ def fact_lines(view: TranscriptView, width: int, height: int) -> list[Line]:
 
 def _times(view: TranscriptView, width: int) -> list[Line]:
     attempt = view.attempt
-    spent: dict[str, float] = {}
-    for phase, span in (attempt.timeline if attempt is not None else {}).items():
-        seconds = span[2] if len(span) > 2 else span[1] - span[0] if len(span) > 1 else 0.0
-        if seconds > 0:
-            spent[phase] = seconds
-    if not spent:
+    if attempt is None:
         return []
-    lines: list[Line] = [(), plain("Time", Tone.TITLE), share_bar(spent, width)]
-    for place, (phase, seconds) in enumerate(spent.items()):
-        char, tone = share_shade(place)
-        label: Line = ((f"{char} ", tone), (safe(words(phase), 24), Tone.DIM))
-        lines.append(spread(label, ((duration(seconds), Tone.PLAIN),), width))
-    return lines
+    lines = time_lines(timeline(attempt, attempt.ended_at or 0.0), width)
+    return [(), plain("Time", Tone.TITLE), *lines] if lines else []
 
 
 def _group(view: TranscriptView, width: int) -> list[Line]:

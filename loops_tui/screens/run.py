@@ -7,73 +7,72 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 
-from engine.store.rows import AttemptRow, GroupRow, RunState
+from engine.store.rows import AttemptRow, GroupRow
 from loops_tui.feed import ReadPlan
-from loops_tui.screens.base import Banner, FedScreen, TopLine
-from loops_tui.screens.run_panes import CurvePane, FiguresPane, RunHeader, TabLine
-from loops_tui.screens.run_read import RunView, RunWatch
-from loops_tui.screens.run_text import (
+from loops_tui.health import Finding
+from loops_tui.screens.base import Banner, TopLine
+from loops_tui.screens.run_controls import RunControls
+from loops_tui.screens.run_keys import RUN_BINDINGS
+from loops_tui.screens.run_panes import AttemptPane, LogPane, RunHeader, SidePane, TabLine
+from loops_tui.screens.run_plot import CurvePane
+from loops_tui.screens.run_read import RunView, RunWatch, RunWish
+from loops_tui.screens.run_tables import (
     ATTEMPT_COLUMNS,
+    BIN_COLUMNS,
     GROUP_COLUMNS,
+    Bin,
     attempt_cells,
+    attempt_key,
+    attempts_title,
+    bin_cells,
+    bins_of,
     group_cells,
-    log_lines,
+    groups_title,
+    histogram_words,
+    most_of,
+    place_of,
+    why_rejected,
 )
-from loops_tui.signals import findings, signals
+from loops_tui.signals import findings
 from loops_tui.theme import Tone
-from loops_tui.widgets.confirm import confirm
+from loops_tui.widgets.filter_line import FilterLine
 from loops_tui.widgets.key_bar import KeyBar
-from loops_tui.widgets.spans import SpanView, entitle, plain
+from loops_tui.widgets.spans import entitle, plain
 from loops_tui.widgets.virtual_table import Cells, VirtualTable
 
 if TYPE_CHECKING:
     from engine.store.queries import StoreReader
 
-TABS = {"overview": "Overview", "groups": "Groups", "log": "Log"}
+TABS = {"overview": "Overview", "groups": "Groups", "attempts": "Attempts", "log": "Log"}
+IN_TAB = {
+    "overview": ("plot", "side", "rewards", "log"),
+    "groups": ("groups",),
+    "attempts": ("attempts",),
+    "log": ("log",),
+}
+SIDES = ("step", "rewards", "health", "run")
 CLOCK_SECONDS = 1.0
 
 
-class RunScreen(FedScreen):
+class RunScreen(RunControls):
     """A run, of this process or of any other."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(
-            "enter", "open", "Open", id="run.open", tooltip="A group's attempts; an attempt's transcript"
-        ),
-        Binding(
-            "left_square_bracket", "tab(-1)", "Tab", show=False, id="run.tab_before", tooltip="The tab before"
-        ),
-        Binding(
-            "right_square_bracket",
-            "tab(1)",
-            "Tab",
-            key_display="[ ]",
-            id="run.tab_after",
-            tooltip="The next tab",
-        ),
-        Binding("space", "hold", "Hold view", id="run.hold", tooltip="Hold the view still; the run goes on"),
-        Binding("v", "curve", "Plot", id="run.curve", tooltip="Plot another figure"),
-        Binding("f", "follow", "Newest", id="run.follow", tooltip="Follow the newest group again"),
-        Binding(
-            "P", "pause", "Pause", id="run.pause", tooltip="Ask the run to pause, or to go on; asks first"
-        ),
-        Binding("s", "stop", "Stop", id="run.stop", tooltip="End the run after the step in hand; asks first"),
-        Binding("A", "abort", "Abort", id="run.abort", tooltip="End the run now; asks first"),
-        Binding("escape", "back", "Back", id="run.back", tooltip="Back to the runs"),
-    ]
+    AUTO_FOCUS = ""  # which pane it is depends on the room there is
+    BINDINGS: ClassVar[list[BindingType]] = RUN_BINDINGS
 
     def __init__(self, run_id: str) -> None:
-        super().__init__()
-        self.run_id = run_id
+        super().__init__(run_id)
         self.held = False
-        self.view: RunView | None = None
         self._watch = RunWatch(run_id)
-        self._group_id: int | None = None
+        self._wish = RunWish()
         self._tab = "overview"
-        self._log_seen = -1
+        self._side = SIDES[0]
+        self._zoomed = False
+        self._bins: list[Bin] = []
+        self._keys_for: object = None
         self.add_class("-tab-overview")  # from the start: a class that changes lays everything out anew
 
     def compose(self) -> ComposeResult:
@@ -84,25 +83,37 @@ class RunScreen(FedScreen):
         with Vertical(id="body"):
             with Horizontal(id="learning"):
                 yield CurvePane()
-                yield FiguresPane()
+                yield SidePane()
+                yield VirtualTable[Bin](
+                    BIN_COLUMNS,
+                    lambda row: row.key,
+                    lambda row: bin_cells(row, most_of(self._bins)),
+                    empty=[plain("No rewards yet", Tone.DIM)],
+                    id="rewards",
+                    classes="pane",
+                )
             with Horizontal(id="work"):
                 yield VirtualTable[GroupRow](
                     GROUP_COLUMNS,
                     lambda row: str(row.group_id),
                     self._group_cells,
                     empty=[plain("No groups yet", Tone.DIM)],
+                    tail=True,
                     id="groups",
                     classes="pane",
                 )
                 yield VirtualTable[AttemptRow](
                     ATTEMPT_COLUMNS,
-                    lambda row: str(row.attempt),
+                    attempt_key,
                     self._attempt_cells,
                     empty=[plain("No attempts yet", Tone.DIM)],
                     id="attempts",
                     classes="pane",
                 )
-            yield SpanView(id="log", classes="pane")
+            with Horizontal(id="bottom"):
+                yield LogPane()
+                yield AttemptPane()
+        yield FilterLine("text to find in the log; enter keeps the search, . and , go from match to match")
         yield KeyBar()
 
     @property
@@ -114,14 +125,19 @@ class RunScreen(FedScreen):
         return cast("VirtualTable[AttemptRow]", self.query_one("#attempts", VirtualTable))
 
     @property
-    def log_view(self) -> SpanView:
-        return self.query_one("#log", SpanView)
+    def rewards(self) -> VirtualTable[Bin]:
+        return cast("VirtualTable[Bin]", self.query_one("#rewards", VirtualTable))
+
+    @property
+    def tabbed(self) -> bool:
+        """Whether panes are shown one at a time."""
+        return self.is_compact or self._zoomed
 
     def on_mount(self) -> None:
         self.groups.border_title = "Groups"
         self.attempts.border_title = "Attempts"
-        self.log_view.border_title = "Log"
-        self.log_view.follow = True
+        self.rewards.border_title = "Rewards"
+        self.log_view.entitle()
         self.query_one(TopLine).write([self.app.project_dir.name or "/", "Runs", self.run_id])
         self._choose_tab("overview")
         self.set_interval(CLOCK_SECONDS, self._tick)
@@ -129,19 +145,20 @@ class RunScreen(FedScreen):
     # -- rows --------------------------------------------------------------------------------------------------
 
     def read_plan(self) -> ReadPlan | None:
-        if self.held:
+        counted = self._side == "rewards" or self.has_class("-huge")
+        watch, wish = self._watch, replace(self._wish, histogram=counted)
+        if self.held and self.view is not None and self.view.wish == wish:
             return None
-        watch, group_id = self._watch, self._group_id
 
         def read(reader: StoreReader) -> RunView:
-            return watch.read(reader, group_id)
+            return watch.read(reader, wish)
 
         return read
 
     def take(self, data: object) -> None:
         view = cast("RunView", data)
-        if self.held or (self._group_id is not None and view.group_id != self._group_id):
-            return  # the view was held, or another group chosen, while this was read
+        if replace(view.wish, histogram=False) != self._wish:
+            return  # something else was chosen while this was read
         self.view = view
         self._show()
 
@@ -149,47 +166,84 @@ class RunScreen(FedScreen):
         view = self.view
         if view is None:
             return
-        run = view.run
         state = (("held, the run goes on  ", Tone.WARN),) if self.held else ()
         self.query_one(TopLine).write(
-            [self.app.project_dir.name or "/", "Runs", run.name],
-            (*state, (run.run_id, Tone.DIM)),
+            [self.app.project_dir.name or "/", "Runs", view.run.name],
+            (*state, (view.run.run_id, Tone.DIM)),
         )
-        learning = signals(run, view.steps, view.groups[::-1])
-        found = findings(run, learning, view.host, view.now, view.sandboxes)
-        self.query_one(RunHeader).write(view, found)
-        if not self.is_compact or self._tab == "overview":
-            self.query_one(CurvePane).write(view)
-            self.query_one(FiguresPane).write(view)
-        if not self.is_compact or self._tab == "groups":
+        shown = self._tab if self.tabbed else None
+        found = self._show_clocks()
+        if shown in (None, "overview"):
+            self.curve.write(view)
+            self._show_side(view, found)
+        if shown in (None, "groups"):
             self.groups.show(view.groups)
+            entitle(self.groups, groups_title(view), why_rejected(self.groups.cursor_item))
+        if shown in (None, "attempts"):
             self.attempts.show(view.attempts)
-            newest = "" if self._group_id is not None else " (newest)"
-            title = "Attempts" if view.group_id is None else f"Attempts of group {view.group_id}{newest}"
-            entitle(self.attempts, title)
-        last = view.log[-1].log_id if view.log else 0
-        if last != self._log_seen:
-            self._log_seen = last
-            self.log_view.show(log_lines(view.log))
-        self.refresh_bindings()
+            entitle(self.attempts, attempts_title(view))
+            self._show_attempt()
+        if shown in (None, "overview", "log"):
+            self.log_view.write(view)
+        keys_for = (view.run.state, view.wish, bool(view.steps), bool(view.evals), len(view.saved))
+        if keys_for != self._keys_for:
+            self._keys_for = keys_for
+            self.refresh_bindings()
+
+    def _show_clocks(self) -> list[Finding]:
+        """What changes with time alone."""
+        view = self.view
+        assert view is not None
+        found = findings(view.run, view.learning, view.host, view.now, view.sandboxes)
+        self.query_one(RunHeader).write(view, found)
+        return found
+
+    def _show_side(self, view: RunView, found: list[Finding]) -> None:
+        if view.wish.histogram:
+            self._bins = bins_of(view.rewards)
+            self.rewards.show(self._bins)
+            of = "Rewards" if view.wish.step is None else f"Rewards of step {view.wish.step}"
+            entitle(self.rewards, of, histogram_words(view.rewards))
+        if self._side != "rewards" or self.has_class("-huge"):
+            what = self._side if self._side != "rewards" else "step"
+            self.query_one(SidePane).write(view, found, what)
+
+    def _show_attempt(self) -> None:
+        now = self.view.now if self.view is not None else time.time()
+        self.query_one(AttemptPane).write(self.attempts.cursor_item, now)
 
     def _tick(self) -> None:
         """The clocks of a live run."""
         view = self.view
-        if view is not None and self.in_view and not self.held and not view.run.state.final:
-            self.view = replace(view, now=time.time())
-            self._show()
+        if view is None or not self.in_view or self.held or view.run.state.final:
+            return
+        self.view = replace(view, now=time.time())
+        with self.app.batch_update():
+            self._show_clocks()
+            if not self.tabbed or self._tab == "attempts":
+                self.attempts.show(view.attempts)
+                self._show_attempt()
 
     def _group_cells(self, row: GroupRow) -> Cells:
-        return group_cells(row, self.view.run.group_size if self.view is not None else 0)
+        size = self.view.run.group_size if self.view is not None and row.group_id >= 0 else 0
+        return group_cells(row, size)
 
     def _attempt_cells(self, row: AttemptRow) -> Cells:
-        return attempt_cells(row, self.view.now if self.view is not None else time.time())
+        view = self.view
+        now = view.now if view is not None else time.time()
+        return attempt_cells(row, now, mixed=view is not None and view.group_id is None)
 
     def own_notice(self) -> str | None:
         return "the view is held still; the run goes on (space lets it go)" if self.held else None
 
-    # -- tabs --------------------------------------------------------------------------------------------------
+    def _want(self, wish: RunWish) -> None:
+        """See something else of the run."""
+        if wish != self._wish:
+            self._wish = wish
+            self.refresh_bindings()
+            self.app.poke()
+
+    # -- places ------------------------------------------------------------------------------------------------
 
     def _choose_tab(self, tab: str) -> None:
         self._tab = tab
@@ -197,13 +251,19 @@ class RunScreen(FedScreen):
             if self.has_class(f"-tab-{name}") != (name == tab):
                 self.set_class(name == tab, f"-tab-{name}")
         self.query_one(TabLine).write(tab)
-        if self.is_compact:
-            (self.groups if tab != "log" else self.log_view).focus()
+        if self.tabbed:
+            self._focus_tab()
         elif self.focused is None:
             self.groups.focus()
         self.call_after_refresh(self._show)
 
+    def _focus_tab(self) -> None:
+        places = {"overview": self.curve, "groups": self.groups, "attempts": self.attempts}
+        places.get(self._tab, self.log_view).focus()
+
     def on_resize(self) -> None:
+        if self.tabbed and (self.focused is None or self.focused.id not in IN_TAB[self._tab]):
+            self._focus_tab()
         self.call_after_refresh(self._show)
 
     def on_tab_line_chosen(self, event: TabLine.Chosen) -> None:
@@ -213,42 +273,83 @@ class RunScreen(FedScreen):
         names = list(TABS)
         self._choose_tab(names[(names.index(self._tab) + by) % len(names)])
 
+    def action_zoom(self) -> None:
+        self._zoomed = not self._zoomed
+        focused = self.focused
+        self.set_class(self._zoomed, "-zoom")
+        tab = focused.id if focused is not None and focused.id in TABS else "overview"
+        self._choose_tab(tab if self._zoomed else self._tab)
+        if focused is not None:
+            focused.focus()
+        self.refresh_bindings()
+
+    def show_overview(self) -> None:
+        if self.tabbed and self._tab != "overview":
+            self._choose_tab("overview")
+
+    def action_side(self) -> None:
+        self._side = SIDES[(SIDES.index(self._side) + 1) % len(SIDES)]
+        self.set_class(self._side == "rewards", "-side-rewards")
+        self.show_overview()
+        if self._side == "rewards":
+            self.rewards.focus()
+        elif self.focused is self.rewards or self.focused is None:
+            self.curve.focus()
+        self.app.poke()
+        self.call_after_refresh(self._show)
+
     # -- keys --------------------------------------------------------------------------------------------------
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         view = self.view if self.is_mounted else None
         live = view is not None and not view.run.state.final
         if action == "tab":
-            return self.is_compact
-        if action in ("stop", "abort", "pause"):
-            return live
+            return self.tabbed
+        if action == "zoom":
+            return not self.is_compact
         if action == "hold":
             return live or self.held
         if action == "open":
             return view is not None and bool(view.groups)
         if action == "follow":
-            return self._group_id is not None
-        if action == "curve":
-            return view is not None and bool(view.steps)
+            return not self._wish.following
+        if action == "evaluations":
+            return view is not None and bool(view.evals)
         return super().check_action(action, parameters)
 
     def on_virtual_table_moved(self, event: VirtualTable.Moved) -> None:
-        if event.table is self.groups and event.by_hand and event.key is not None:
-            self._group_id = int(event.key)
+        if event.table is self.attempts:
+            self._show_attempt()
+        if event.table is not self.groups:
+            return
+        entitle(self.groups, self.groups.border_title or "", why_rejected(self.groups.cursor_item))
+        if event.by_hand and event.key is not None:
             self.attempts.touched = False
-            self.refresh_bindings()
-            self.app.poke()
+            self._want(replace(self._wish, group_id=int(event.key), rewards=None))
 
     def on_virtual_table_opened(self, event: VirtualTable.Opened) -> None:
         if event.table is self.groups:
-            if self.is_compact and self._tab != "groups":
-                self._choose_tab("groups")
-                return
-            self._group_id = int(event.key)
-            self.app.poke()
-            self.attempts.focus()
-        elif self.view is not None and self.view.group_id is not None:
-            self._open_transcript(self.view.group_id, int(event.key))
+            self._want(replace(self._wish, group_id=int(event.key), rewards=None))
+            self._go_to_attempts()
+        elif event.table is self.rewards:
+            low, high = next(((row.low, row.high) for row in self._bins if row.key == event.key), (0.0, 0.0))
+            self.attempts.touched = False
+            self._want(replace(self._wish, rewards=(low, high), group_id=None))
+            self._go_to_attempts()
+        else:
+            self._open_transcript(*place_of(event.key))
+
+    def _go_to_attempts(self) -> None:
+        if self.tabbed:
+            self._choose_tab("attempts")
+        self.attempts.focus()
+
+    def on_curve_pane_chosen(self, event: CurvePane.Chosen) -> None:
+        self.groups.touched = self.attempts.touched = False
+        self._want(RunWish(step=event.step))
+        if self.tabbed:
+            self._choose_tab("groups")
+        self.groups.focus()
 
     def _open_transcript(self, group_id: int, attempt: int) -> None:
         from loops_tui.screens.transcript import TranscriptScreen
@@ -257,12 +358,12 @@ class RunScreen(FedScreen):
         self.app.push_screen(TranscriptScreen(self.run_id, name, group_id, attempt))
 
     def action_open(self) -> None:
-        if self.is_compact and self._tab != "groups":
+        if self.tabbed and self._tab not in ("groups", "attempts"):
             self._choose_tab("groups")
         elif self.attempts.has_focus:
             self.attempts.action_open()
         else:
-            self.attempts.focus()
+            self._go_to_attempts()
 
     def action_hold(self) -> None:
         self.held = not self.held
@@ -271,37 +372,26 @@ class RunScreen(FedScreen):
         if not self.held:
             self.app.poke()
 
-    def action_curve(self) -> None:
-        if self.is_compact and self._tab != "overview":
-            self._choose_tab("overview")
-        self.query_one(CurvePane).next()
+    def action_evaluations(self) -> None:
+        """From training's groups to those of the newest evaluation, to older ones, and back."""
+        view = self.view
+        names = [row.eval_id for row in reversed(view.evals)] if view is not None else []
+        place = names.index(self._wish.eval_id) + 1 if self._wish.eval_id in names else 0
+        self.groups.touched = self.attempts.touched = False
+        self._want(RunWish(eval_id=names[place]) if place < len(names) else RunWish())
 
     def action_follow(self) -> None:
-        self._group_id = None
         self.groups.touched = self.attempts.touched = False
-        self.app.poke()
+        self.curve.clear_cursor()
+        self._want(RunWish())
 
     def action_back(self) -> None:
-        self.dismiss(None)
-
-    def action_pause(self) -> None:
-        paused = self.view is not None and self.view.run.state is RunState.PAUSED
-        if paused:
-            self._ask("Resume", "resume", "It goes on where it stands.")
+        """Out of what was chosen, out of one large pane, out of the run."""
+        if self._wish.rewards is not None or self._wish.step is not None or self._wish.eval_id is not None:
+            self.action_follow()
+        elif self.curve.cursor is not None:
+            self.curve.clear_cursor()
+        elif self._zoomed:
+            self.action_zoom()
         else:
-            self._ask("Pause", "pause", "Attempts in flight end; no new ones begin until it is resumed.")
-
-    def action_stop(self) -> None:
-        self._ask("Stop", "stop", "The step in hand is finished and trained first.")
-
-    def action_abort(self) -> None:
-        self._ask("Abort", "abort", "The step in hand is lost; what it holds is released.")
-
-    def _ask(self, verb: str, kind: str, note: str) -> None:
-        name = self.view.run.name if self.view is not None else ""
-
-        def answered(answer: str | None) -> None:
-            if answer == "yes":
-                self.app.ask_of_run(self.run_id, kind)
-
-        self.app.push_screen(confirm(verb, "runs", [f"{name}  {self.run_id}"], note), answered)
+            self.dismiss(None)

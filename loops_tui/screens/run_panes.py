@@ -1,19 +1,21 @@
-"""The panes of the Run screen that are not tables."""
+"""The panes of the Run screen that are neither tables nor the plot."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from textual import events
 from textual.message import Message
 
+from engine.store.rows import AttemptRow
 from loops_tui.health import Finding
+from loops_tui.screens.attempt_time import attempt_lines
+from loops_tui.screens.run_facts import health_lines, run_lines, step_lines
 from loops_tui.screens.run_read import RunView
-from loops_tui.screens.run_text import curve, curve_words, figures, header, pending
+from loops_tui.screens.run_text import LEVELS, header, log_line
 from loops_tui.theme import Tone
-from loops_tui.widgets.line_plot import Series, empty_plot, plot_lines
-from loops_tui.widgets.spans import Line, Span, SpanPane, entitle
+from loops_tui.widgets.search_view import SearchView
+from loops_tui.widgets.spans import Line, Span, SpanPane, SpanView, entitle
 
 
 class RunHeader(SpanPane):
@@ -37,110 +39,91 @@ class RunHeader(SpanPane):
         return None if self._view is None else header(self._view, self._findings, width)
 
 
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """A plot to choose from."""
-
-    name: str
-    title: str
-    lower_is_better: bool = False
-    tone: Tone = Tone.GOOD
-
-
-CURVES = (
-    Curve("reward/mean", "Reward"),
-    Curve("reward/group_std_mean", "Spread in a group", tone=Tone.INFO),
-    Curve("discard/groups/no_variance", "Groups all alike", lower_is_better=True, tone=Tone.WARN),
-    Curve("kl", "KL sampler/trainer, k3", lower_is_better=True, tone=Tone.WARN),
-    Curve("tokens/sampled_per_second", "Tokens sampled per second", tone=Tone.INFO),
-    Curve("time/step", "Seconds a step", lower_is_better=True, tone=Tone.INFO),
-    Curve("rollout/turns", "Turns", tone=Tone.INFO),
-    Curve("eval/loss", "Held-out loss", lower_is_better=True),
-    Curve("loss", "Loss", lower_is_better=True, tone=Tone.INFO),
-)
-
-
-class CurvePane(SpanPane):
-    """One metric over the steps. Drawn again only when it has a new point or a new size."""
+class SidePane(SpanView):
+    """Beside the plot: a step in numbers, the run's health, or the run's facts."""
 
     def __init__(self) -> None:
-        super().__init__(id="plot", classes="pane")
+        super().__init__(id="side", classes="pane")
         self._view: RunView | None = None
-        self._choice: str | None = None
-        self._drawn: object = None
+        self._findings: Sequence[Finding] = ()
+        self._what = "step"
 
-    def write(self, view: RunView) -> None:
-        self._view = view
-        self.recompose_lines()
+    def write(self, view: RunView, found: Sequence[Finding], what: str) -> None:
+        keep = what == self._what
+        self._view, self._findings, self._what = view, found, what
+        step = view.shown_step
+        titles = {"health": "Health", "run": "Run", "step": f"Step {step.step}" if step else "Last step"}
+        entitle(self, titles[what])
+        self._write_lines(keep)
 
-    def available(self) -> list[Curve]:
-        """The curves that this run has points for."""
-        if self._view is None:
-            return []
-        names = {name for step in self._view.steps for name in step.metrics}
-        has_kl = bool(curve(self._view.steps, "kl"))
-        return [item for item in CURVES if item.name in names or (item.name == "kl" and has_kl)]
+    def _write_lines(self, keep: bool = True) -> None:
+        view, width = self._view, self.scrollable_content_region.width
+        if view is None or width < 1:
+            return
+        if self._what == "health":
+            lines = health_lines(self._findings, view.run, width)
+        elif self._what == "run":
+            lines = run_lines(view, width)
+        else:
+            lines = step_lines(view, width)
+        self.show(lines, keep=keep)
 
-    def next(self) -> None:
-        """Show the next curve."""
-        choices = self.available()
-        if choices:
-            names = [item.name for item in choices]
-            place = names.index(self._choice) + 1 if self._choice in names else 1
-            self._choice = names[place % len(names)]
-            self._drawn = None
-            self.recompose_lines()
-
-    def current(self) -> Curve:
-        choices = self.available()
-        chosen = [item for item in choices if item.name == self._choice]
-        if chosen:
-            return chosen[0]
-        if self._view is not None and self._view.run.recipe == "sft":
-            loss = [item for item in choices if "loss" in item.name]
-            return loss[0] if loss else CURVES[-1]
-        return CURVES[0]
-
-    def compose_lines(self, width: int, height: int) -> list[Line] | None:
-        view = self._view
-        if view is None or width < 1 or height < 1:
-            return None
-        choice = self.current()
-        points = curve(view.steps, choice.name)
-        key = (choice.name, len(points), points[-1] if points else view.run.state, width, height)
-        if key == self._drawn:
-            return None
-        self._drawn = key
-        words = curve_words(points, choice.lower_is_better) if points else ""
-        entitle(self, f"{choice.title} by step", words)
-        if not points:
-            return empty_plot(width, height, pending(view.run))
-        ahead = (
-            None
-            if view.run.state.final
-            else float(min(view.run.max_steps, max(10, round(points[-1][0] * 1.5))))
-        )
-        return plot_lines([Series(points, choice.tone)], width, height, x_max=ahead) or empty_plot(
-            width, height, ""
-        )
+    def on_resize(self) -> None:
+        self._write_lines()
 
 
-class FiguresPane(SpanPane):
-    """The last step in numbers."""
+class AttemptPane(SpanPane):
+    """The attempt under the cursor: where its time went, how it ended."""
 
     def __init__(self) -> None:
-        super().__init__(id="figures", classes="pane")
-        self._view: RunView | None = None
+        super().__init__(id="attempt", classes="pane")
+        self._attempt: AttemptRow | None = None
+        self._now = 0.0
 
-    def write(self, view: RunView) -> None:
-        self._view = view
-        done = [step for step in view.steps if step.state == "done"]
-        entitle(self, f"Step {done[-1].step}" if done else "Last step")
+    def write(self, attempt: AttemptRow | None, now: float) -> None:
+        self._attempt, self._now = attempt, now
+        title = "Attempt" if attempt is None else f"Attempt {attempt.attempt} of group {attempt.group_id}"
+        entitle(self, title)
         self.recompose_lines()
 
-    def compose_lines(self, width: int, height: int) -> list[Line] | None:
-        view = self._view
-        return None if view is None or width < 1 else figures(view.steps, view.run, width, height)
+    def compose_lines(self, width: int, height: int) -> list[Line]:
+        return [] if self._attempt is None else attempt_lines(self._attempt, self._now, width)[:height]
+
+
+class LogPane(SearchView):
+    """The run's log: all of it, or from a level on; what is looked for is marked."""
+
+    def __init__(self) -> None:
+        super().__init__(id="log", classes="pane")
+        self.follow = True
+        self._seen = 0
+        self._all: list[tuple[str, Line]] = []
+        self.level = LEVELS[0]
+
+    def write(self, view: RunView) -> None:
+        fresh = [row for row in view.log if row.log_id > self._seen]
+        if fresh:
+            self._seen = fresh[-1].log_id
+            self._all.extend((row.level, log_line(row)) for row in fresh)
+            self._show_level()
+        self.entitle()
+
+    def turn_level(self) -> None:
+        """Show from the next level on."""
+        self.level = LEVELS[(LEVELS.index(self.level) + 1) % len(LEVELS)]
+        self._show_level()
+        self.entitle()
+
+    def entitle(self) -> None:
+        what = {"all": "Log", "warning": "Log: warnings and errors", "error": "Log: errors"}[self.level]
+        entitle(self, what, self.match_words())
+
+    def _show_level(self) -> None:
+        shown = {"all": None, "warning": ("warning", "error"), "error": ("error",)}[self.level]
+        lines = [line for level, line in self._all if shown is None or level in shown]
+        if not lines and self._all:
+            lines = [(("no such line", Tone.DIM),)]
+        self.show(lines)
 
 
 class TabLine(SpanPane):

@@ -1,116 +1,100 @@
-"""What the Run screen says: pure functions from rows to lines."""
+"""What the Run screen says of a run as a whole, and its log: pure functions from rows to lines."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from engine.store.rows import (
-    AttemptRow,
-    AttemptState,
-    CommandRow,
-    CommandState,
-    GroupRow,
-    GroupState,
-    LogRow,
-    RunRow,
-    RunState,
-    StepRow,
-)
+from engine.store.rows import AttemptState, CommandRow, CommandState, LogRow, RunRow, RunState
 from loops_tui.health import Finding
-from loops_tui.lease_words import counted
+from loops_tui.lease_words import coarse, counted
 from loops_tui.screens.run_read import RunView
-from loops_tui.screens.runs_text import progress, run_seconds
-from loops_tui.signals import kl_of
+from loops_tui.screens.runs_read import run_seconds
+from loops_tui.screens.runs_text import progress
 from loops_tui.theme import Tone
 from loops_tui.widgets.safe_text import safe
 from loops_tui.widgets.spans import Line, Span, clip, plain, spread, width_of
-from loops_tui.widgets.step_bar import share_bar, share_legend, step_bar, step_legend
-from loops_tui.widgets.virtual_table import Cells, Column
+from loops_tui.widgets.step_bar import step_bar, step_legend
 from loops_tui.widgets.wrapping import wrap
-from loops_tui.wording import (
-    attempt_state,
-    count,
-    duration,
-    elapsed,
-    group_state,
-    number,
-    reward_tone,
-    run_state,
-    signed,
-    words,
-)
+from loops_tui.wording import ATTEMPT_STATES, elapsed, number, run_state
 
-GROUP_COLUMNS = (
-    Column("group", "group", 5, right=True),
-    Column("state", "state", 11),
-    Column("task", "task", 10, flex=3, most=40),
-    Column("step", "step", 4, right=True, drop=3),
-    Column("done", "done", 5, right=True, drop=1),
-    Column("mean", "reward", 6, right=True),
-    Column("range", "low – high", 11, drop=4),
-    Column("std", "spread", 6, right=True, drop=2),
-)
-
-ATTEMPT_COLUMNS = (
-    Column("attempt", "#", 3, right=True),
-    Column("state", "state", 10, flex=1, most=18),
-    Column("reward", "reward", 6, right=True),
-    Column("advantage", "adv.", 6, right=True, drop=1),
-    Column("turns", "turns", 5, right=True, drop=3),
-    Column("tokens", "tokens", 6, right=True, drop=2),
-    Column("ending", "ending", 8, flex=2, most=30, drop=1),
-    Column("time", "time", 6, right=True, drop=4),
-)
-
-_IN_SETUP = (AttemptState.PROVISIONING, AttemptState.SETUP)
+NARROW = 110  # columns: below, one finding is said at a time
 _ENDED = (AttemptState.DONE, AttemptState.LOST, AttemptState.DISCARDED, AttemptState.CANCELLED)
+_NAMES = {AttemptState.PROVISIONING: "sandbox"}
+ANSWER_SECONDS = 60.0  # how long a carried-out command's answer stays on the screen
 
 
 def step_counts(view: RunView) -> dict[str, int]:
-    """The attempts of the step in hand under the names of the bar."""
-    counts: dict[str, int] = {}
-
-    def add(name: str, amount: int) -> None:
-        if amount:
-            counts[name] = counts.get(name, 0) + amount
-
-    for state, amount in view.counts.items():
-        name = "done" if state in _ENDED else "setup" if state in _IN_SETUP else str(state)
-        add(name, amount)
+    """The attempts of the step in hand (or of an evaluation under way) under the names of the bar, all of them."""
+    progress = view.progress
+    states = progress.training or progress.evaluating
+    counts: dict[str, int] = dict.fromkeys(("done", "grading", "acting", "sampling", "setup"), 0)
+    if view.run.info.get("isolation"):
+        counts["sandbox"] = 0
+    counts["queued"] = 0
+    for state, amount in states.items():
+        name = "done" if state in _ENDED else _NAMES.get(state, str(state))
+        counts[name] = counts.get(name, 0) + amount
     # Groups that are graded and wait for their batch are no longer in flight but belong to the step.
-    ready = [group for group in view.groups if group.state is GroupState.READY]
-    add("done", sum(group.attempts_done + group.attempts_lost for group in ready))
+    if not progress.evaluating or progress.training:
+        counts["done"] += progress.ready_attempts
     return counts
 
 
 def header(view: RunView, found: Sequence[Finding], width: int) -> list[Line]:
     """State, progress, and what is wrong. The first line is where the run stands, the second where its step does."""
     run = view.run
-    left: list[Span] = [(" ", Tone.PLAIN), *run_state(run.state)]
-    if run.phase and not run.state.final:
-        left.append((f"  {safe(run.phase, 40)}", Tone.PLAIN))
     right: list[Span] = [("step ", Tone.DIM), (progress(run), Tone.STRONG)]
     if run.policy_version is not None:
         right.extend((("   policy ", Tone.DIM), (f"v{run.policy_version}", Tone.PLAIN)))
     seconds = run_seconds(run, view.now)
     if seconds is not None:
         right.append((f"   {elapsed(seconds)} ", Tone.PLAIN))
+    left: list[Span] = [(" ", Tone.PLAIN), *run_state(run.state)]
+    if not run.state.final:
+        left.extend(_doing(view))
     lines = [spread(tuple(left), tuple(right), width)]
     lines.append(_progress_line(view, width))
-    asked = asked_words(view.command)
-    if asked is not None and not run.state.final:
-        found = [Finding(Tone.ACCENT, asked), *found]
+    asked = asked_words(view.command, view.now)
     lasting = [finding for finding in found if finding.lasting]
+    if asked is not None and not run.state.final:
+        lasting.append(Finding(Tone.ACCENT, asked, lasting=True))
     passing = [finding for finding in found if not finding.lasting]
-    shown = [*lasting, *passing[:2]]
+    shown = [*lasting, *passing[: 2 if width >= NARROW else 1]]
+    hidden = len(lasting) + len(passing) - len(shown)
+    more = f"  (+{hidden} more, i)" if hidden else ""
     for place, finding in enumerate(shown):
-        last = place == len(shown) - 1
-        more = f"  (+{len(found) - len(shown)} more)" if last and len(found) > len(shown) else ""
-        pieces = list(wrap(safe(finding.line, 400) + more, max(20, width - 4)))[:2]
-        for part, piece in enumerate(pieces):
-            lines.append(((" ! " if part == 0 else "   ", finding.tone), (piece, finding.tone)))
+        rest = more if place == len(shown) - 1 else ""
+        pieces = list(wrap(safe(finding.line, 400), max(20, width - 4 - len(rest))))
+        if len(pieces) > 1:
+            pieces = [clip(plain(pieces[0] + " " + pieces[1]), max(20, width - 4 - len(rest)))[0][0]]
+        lines.append(((" ! ", finding.tone), (pieces[0], finding.tone), (rest, Tone.DIM)))
     return lines
+
+
+def _doing(view: RunView) -> list[Span]:
+    """The phase, for how long, and what it waits for."""
+    run, counts = view.run, step_counts(view)
+    spans: list[Span] = []
+    if run.phase:
+        spans.append((f"  {safe(run.phase, 40)}", Tone.PLAIN))
+    if view.phase_since is not None and run.state is not RunState.PAUSED:
+        spans.append((f" {elapsed(max(0.0, view.now - view.phase_since))}", Tone.PLAIN))
+    if run.state is RunState.PAUSED:
+        return [*spans, ("  waits for P: go on", Tone.DIM)]
+    open_ = sum(counts.values()) - counts["done"]
+    if run.phase == "sampling" and open_:
+        spans.append((f"  waits for {counted(open_, 'attempt')}", Tone.DIM))
+        oldest = view.progress.oldest
+        if oldest is not None and oldest.started_at is not None:
+            lasted = view.now - oldest.started_at
+            if lasted >= 10:
+                word = ATTEMPT_STATES[oldest.state][1]
+                place = f"{oldest.group_id} #{oldest.attempt}"
+                spans.append((f", longest group {place}, {word}, {coarse(lasted - lasted % 5)}", Tone.DIM))
+    elif run.phase in ("training", "publishing"):
+        spans.append(("  waits for Loops", Tone.DIM))
+    return spans
 
 
 def _progress_line(view: RunView, width: int) -> Line:
@@ -121,162 +105,36 @@ def _progress_line(view: RunView, width: int) -> Line:
         trained = f"  {run.step} of {counted(run.max_steps, 'step')} trained"
         return ((" ", Tone.PLAIN), *bar, (trained, Tone.DIM))
     counts = step_counts(view)
-    total = max(run.group_size * run.groups_per_step, sum(counts.values()))
-    if not total:
+    evaluating = bool(view.progress.evaluating) and not view.progress.training
+    total = sum(counts.values())
+    if not evaluating:
+        total = max(run.group_size * run.groups_per_step, total)
+    if not sum(counts.values()):
         return ((" ", Tone.PLAIN), ("waiting for the first attempts", Tone.DIM))
-    legend, tally = step_legend(counts), f"  {counts.get('done', 0)}/{total} attempts  "
+    what = "evaluated" if evaluating else "attempts"
+    done = f"{counts['done']:>{len(str(total))}}/{total}"
+    legend, tally = step_legend(counts), f"  {done} {what}  "
     if width - len(tally) - width_of(legend) < 16:
-        legend, tally = step_legend(counts, gap=1), f"  {counts.get('done', 0)}/{total}  "
+        legend, tally = step_legend(counts, gap=1), f"  {done}  "
+    if width - len(tally) - width_of(legend) < 9:
+        shown = {name: number for name, number in counts.items() if number or name == "done"}
+        legend = step_legend(shown, gap=1)
     room = max(8, min(48, width - len(tally) - width_of(legend) - 1))
     bar = step_bar(counts, total, room)
     return clip(((" ", Tone.PLAIN), *bar, (tally, Tone.PLAIN), *legend), width)
 
 
-def asked_words(command: CommandRow | None) -> str | None:
-    """A command that is still under way, or was turned down."""
-    if command is None or command.state is CommandState.DONE:
+def asked_words(command: CommandRow | None, now: float) -> str | None:
+    """A command that is under way, was turned down, or was carried out a moment ago."""
+    if command is None:
         return None
-    kind = {"stop": "stop after this step", "abort": "abort"}.get(command.kind, command.kind)
+    kind = {"stop": "stop after this step", "save": "save a checkpoint"}.get(command.kind, command.kind)
     if command.state in (CommandState.REFUSED, CommandState.FAILED):
         return f"{kind} was {command.state}: {safe(command.answer or 'no reason given', 120)}"
+    if command.state is CommandState.DONE:
+        fresh = command.answered_at is not None and now - command.answered_at < ANSWER_SECONDS
+        return f"{kind}: {safe(command.answer, 120)}" if fresh and command.answer else None
     return f"{kind}: {'asked' if command.state is CommandState.QUEUED else 'under way'}"
-
-
-# -- figures -------------------------------------------------------------------------------------------------------
-
-
-def figures(steps: Sequence[StepRow], run: RunRow, width: int, height: int) -> list[Line]:
-    """The last finished step in numbers, each with its change where that says something."""
-    done = [step for step in steps if step.state == "done"]
-    if not done:
-        words_ = "no finished step" if run.state.final else "the first step is under way"
-        return [(), plain(f"  {words_}", Tone.DIM)]
-    now = done[-1].metrics
-    before = done[-2].metrics if len(done) > 1 else {}
-    lines = [_figure(label, name, now, before, width) for label, name in _NAMED if name in now]
-    lines.extend(_discards(now, width))
-    kl = kl_of(now)
-    if kl is not None:
-        lines.append(_row("KL sampler/trainer k3", number(kl) if kl else "0", width))
-    lines.extend(_speed(now, width))
-    shares = {name.removeprefix("time/share/"): now[name] for name in now if name.startswith("time/share/")}
-    if shares:
-        lines.append(_row("step took", duration(now.get("time/step")), width))
-        lines.append(share_bar(shares, width))
-        lines.extend(share_legend(shares, width))
-    room = height - len(lines)
-    if room > 1:
-        lines.extend(_endings(now, width)[:room])
-    return [clip(line, width) for line in lines[:height]]
-
-
-_NAMED = (
-    ("reward", "reward/mean"),
-    ("with unusable", "reward/mean_with_unusable"),
-    ("spread in a group", "reward/group_std_mean"),
-    ("loss", "loss"),
-    ("held-out loss", "eval/loss"),
-)
-
-
-def _row(label: str, value: str, width: int, change: Line = ()) -> Line:
-    return spread(plain(label, Tone.DIM), ((value, Tone.PLAIN), *change), width)
-
-
-def _figure(label: str, name: str, now: Mapping[str, float], before: Mapping[str, float], width: int) -> Line:
-    value = now[name]
-    change: Line = plain("        ")
-    if name in before:
-        difference = value - before[name]
-        up = difference > 0
-        tone = Tone.DIM
-        if name == "reward/mean" and abs(difference) >= 0.005:
-            tone = Tone.GOOD if up else Tone.WARN
-        arrow = "=" if abs(difference) < 0.005 else "▲" if up else "▼"
-        change = ((f" {arrow} {signed(difference):>5}", tone),)
-    return _row(label, number(value, 3 if "loss" in name else 2), width, change)
-
-
-def _discards(now: Mapping[str, float], width: int) -> list[Line]:
-    alike, finished = now.get("discard/groups/no_variance"), now.get("groups/finished")
-    if alike is None:
-        return []
-    of = f" of {finished:.0f}" if finished is not None else ""
-    tone = Tone.WARN if alike else Tone.PLAIN
-    lines = [spread(plain("groups all alike", Tone.DIM), ((f"{alike:.0f}{of}", tone),), width)]
-    lost = now.get("discard/attempts", 0.0)
-    if lost:
-        lines.append(spread(plain("attempts lost", Tone.DIM), ((f"{lost:.0f}", Tone.WARN),), width))
-    return lines
-
-
-def _speed(now: Mapping[str, float], width: int) -> list[Line]:
-    sampled, rate = now.get("tokens/sampled"), now.get("tokens/sampled_per_second")
-    if sampled is None:
-        return []
-    rate_text = f", {count(rate)}/s" if rate else ""
-    return [_row("tokens sampled", f"{count(sampled)}{rate_text}", width)]
-
-
-def _endings(now: Mapping[str, float], width: int) -> list[Line]:
-    """``rollout/…``: what the episodes told about themselves; rates of texts as percentages."""
-    lines: list[Line] = []
-    for name in sorted(now):
-        if not name.startswith("rollout/"):
-            continue
-        parts = name.split("/")[1:]
-        label = words(": ".join(parts))
-        value = f"{now[name]:.0%}" if len(parts) > 1 else number(now[name])
-        lines.append(_row(safe(label, 60), value, width))
-    return lines
-
-
-# -- tables --------------------------------------------------------------------------------------------------------
-
-
-def group_cells(row: GroupRow, group_size: int) -> Cells:
-    low_high = ""
-    if row.reward_min is not None and row.reward_max is not None:
-        low_high = f"{row.reward_min:.2f} – {row.reward_max:.2f}"
-    ended = row.attempts_done + row.attempts_lost
-    return (
-        plain(str(row.group_id), Tone.DIM),
-        group_state(row),
-        plain(safe(row.task_id, 80)),
-        plain("–" if row.step is None else str(row.step), Tone.DIM),
-        plain(
-            f"{ended}/{group_size}" if group_size else str(ended),
-            Tone.WARN if row.attempts_lost else Tone.DIM,
-        ),
-        plain(number(row.reward_mean), Tone.STRONG if row.reward_mean is not None else Tone.DIM),
-        plain(low_high, Tone.DIM),
-        plain(number(row.reward_std), Tone.DIM),
-    )
-
-
-def attempt_cells(row: AttemptRow, now: float) -> Cells:
-    start, end = row.started_at or row.queued_at, row.ended_at
-    seconds = None if start is None else (end if end is not None else now) - start
-    ending = row.error or words(row.ending or "")
-    if row.timed_out:
-        ending = f"timed out; {ending}" if ending else "timed out"
-    return (
-        plain(str(row.attempt), Tone.DIM),
-        attempt_state(row),
-        plain(number(row.reward), Tone.STRONG if row.reward is not None else Tone.DIM),
-        plain(signed(row.advantage), reward_tone(row.advantage)),
-        plain(str(row.turns) if row.turns else "–", Tone.DIM),
-        plain(count(row.sampled_tokens) if row.sampled_tokens else "–", Tone.DIM),
-        plain(safe(ending, 120), Tone.BAD if row.error else Tone.DIM),
-        plain(_coarse(seconds, running=end is None), Tone.DIM),
-    )
-
-
-def _coarse(seconds: float | None, running: bool) -> str:
-    """A running attempt's clock goes in steps: one that ticks in every row is dear on a slow line."""
-    if seconds is not None and running and seconds >= 10:
-        seconds -= seconds % 5
-    return elapsed(seconds)
 
 
 # -- log -----------------------------------------------------------------------------------------------------------
@@ -289,28 +147,18 @@ _LEVELS = {
 }
 
 
-def log_lines(rows: Sequence[LogRow]) -> list[Line]:
-    lines: list[Line] = []
-    for row in rows:
-        glyph, tone = _LEVELS.get(row.level, (" ", Tone.PLAIN))
-        at = time.strftime("%H:%M:%S", time.localtime(row.at))
-        lines.append(
-            (
-                (f"{at} ", Tone.DIM),
-                (f"{glyph} ", tone),
-                (f"{safe(row.source, 12):<8} ", Tone.DIM),
-                (safe(row.text, 1000), tone if tone is not Tone.FAINT else Tone.DIM),
-            )
-        )
-    return lines
+LEVELS = ("all", "warning", "error")  # what the log can be narrowed to
 
 
-def curve(steps: Sequence[StepRow], name: str) -> list[tuple[float, float]]:
-    """A metric over the steps that have it."""
-    if name == "kl":
-        pairs = [(step.step, kl_of(step.metrics)) for step in steps]
-        return [(float(step), value) for step, value in pairs if value is not None]
-    return [(float(step.step), step.metrics[name]) for step in steps if name in step.metrics]
+def log_line(row: LogRow) -> Line:
+    glyph, tone = _LEVELS.get(row.level, (" ", Tone.PLAIN))
+    at = time.strftime("%H:%M:%S", time.localtime(row.at))
+    return (
+        (f"{at} ", Tone.DIM),
+        (f"{glyph} ", tone),
+        (f"{safe(row.source, 12):<8} ", Tone.DIM),
+        (safe(row.text, 1000), tone if tone is not Tone.FAINT else Tone.DIM),
+    )
 
 
 def curve_words(points: Sequence[tuple[float, float]], lower_is_better: bool) -> str:

@@ -8,19 +8,7 @@ from collections.abc import Mapping, Sequence
 from loops_tui.theme import Tone
 from loops_tui.widgets.line_plot import CURSOR, axis_label, x_axis
 from loops_tui.widgets.spans import Line, Span
-
-SHADES: tuple[tuple[str, Tone], ...] = (
-    ("█", Tone.INFO),
-    ("▓", Tone.ACCENT),
-    ("▒", Tone.GOOD),
-    ("░", Tone.WARN),
-    ("∷", Tone.TITLE),
-    ("·", Tone.DIM),
-)
-
-
-def shade_of(place: int) -> tuple[str, Tone]:
-    return SHADES[place % len(SHADES)]
+from loops_tui.widgets.step_bar import share_shade
 
 
 def stack_lines(
@@ -69,6 +57,8 @@ def stack_lines(
 
 def _fill(cells: list[list[Span]], columns: range, parts: Sequence[float]) -> None:
     """Stack parts (of the whole height) from the bottom; every part that is there gets at least one cell."""
+    if not any(parts):
+        return
     rows = len(cells)
     heights = [max(1, round(part * rows)) if part > 0 else 0 for part in parts]
     excess = sum(heights) - max(1, min(rows, round(sum(parts) * rows)))
@@ -82,7 +72,7 @@ def _fill(cells: list[list[Span]], columns: range, parts: Sequence[float]) -> No
         for _ in range(height):
             for column in columns:
                 if level >= 0:
-                    cells[level][column] = shade_of(place)
+                    cells[level][column] = share_shade(place)
             level -= 1
 
 
@@ -96,13 +86,16 @@ def _joined(cells: Sequence[Span]) -> list[Span]:
     return spans
 
 
-def stack_legend(names: Sequence[str], amounts: Mapping[str, float], shares: bool) -> list[Span]:
-    """Shade, name and the last amount of each."""
-    whole = sum(amounts.values()) or 1.0
-    spans: list[Span] = []
+def stack_legend(names: Sequence[str], amounts: Mapping[str, float], width: int) -> list[Line]:
+    """Shade, name and count of each that there is, on as many lines as it takes (shares: ``step_bar.share_legend``)."""
+    lines: list[list[Span]] = [[]]
+    used = 0
     for place, name in enumerate(names):
-        char, tone = shade_of(place)
-        value = amounts.get(name, 0.0)
-        said = f"{value / whole:.0%}" if shares else f"{value:g}"
-        spans.extend(((f"{char} ", tone), (f"{name} {said}  ", Tone.DIM)))
-    return spans
+        char, tone = share_shade(place)
+        said = f"{name} {amounts.get(name, 0.0):g}"
+        if used and used + len(said) + 4 > width:
+            lines.append([])
+            used = 0
+        lines[-1].extend(((f"{char} ", tone), (f"{said}  ", Tone.DIM)))
+        used += len(said) + 4
+    return [tuple(line) for line in lines]

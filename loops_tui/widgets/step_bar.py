@@ -15,6 +15,7 @@ SHADES: dict[str, tuple[str, Tone]] = {
     "acting": ("▒", Tone.INFO),
     "sampling": ("░", Tone.INFO),
     "setup": ("∷", Tone.DIM),
+    "sandbox": (":", Tone.DIM),
     "queued": ("·", Tone.FAINT),
 }
 
@@ -40,20 +41,30 @@ def step_bar(counts: Mapping[str, int], total: int, width: int) -> Line:
 
 
 def step_legend(counts: Mapping[str, int], gap: int = 2) -> Line:
-    """The same counts in words."""
+    """The same counts in words. A name that is in ``counts`` keeps its place although it counts none: so the line
+    stands still while attempts go through it."""
+    most = len(str(max(counts.values(), default=0)))
     spans: list[Span] = []
     for name, (char, tone) in SHADES.items():
-        number = counts.get(name, 0)
-        if number:
-            spans.extend(((f"{char} ", tone), (f"{name} ", Tone.DIM), (f"{number}{' ' * gap}", Tone.PLAIN)))
+        if name in counts:
+            number = f"{counts[name]:<{most}}{' ' * gap}"
+            spans.extend(((f"{char} ", tone), (f"{name} ", Tone.DIM), (number, Tone.PLAIN)))
     return tuple(spans)
 
 
-_SHARE_SHADES = (("█", Tone.INFO), ("▓", Tone.ACCENT), ("▒", Tone.GOOD), ("░", Tone.DIM))
+_SHARE_SHADES = (
+    ("█", Tone.INFO),
+    ("▓", Tone.ACCENT),
+    ("▒", Tone.GOOD),
+    ("░", Tone.WARN),
+    ("∷", Tone.TITLE),
+    ("·", Tone.DIM),
+    ("┄", Tone.FAINT),
+)
 
 
 def share_bar(shares: Mapping[str, float], width: int) -> Line:
-    """Shares of a whole (time, mostly) as one bar."""
+    """Shares of a whole (time, mostly) as one bar; the place in ``shares`` decides the shade."""
     spans: list[Span] = []
     whole = sum(shares.values()) or 1.0
     seen, used = 0.0, 0
@@ -77,6 +88,8 @@ def share_legend(shares: Mapping[str, float], width: int) -> list[Line]:
     lines: list[list[Span]] = [[]]
     used = 0
     for place, (name, share) in enumerate(shares.items()):
+        if not share:
+            continue
         char, tone = share_shade(place)
         words = f"{name} {share / whole:.0%}"
         cells = cell_len(words) + 2

@@ -121,6 +121,7 @@ class VirtualTable[ItemT](LineView, can_focus=True):
         cells: Callable[[ItemT], Cells],
         *,
         empty: Sequence[Line] = (),
+        tail: bool = False,
         id: str | None = None,
         classes: str | None = None,
     ) -> None:
@@ -136,7 +137,8 @@ class VirtualTable[ItemT](LineView, can_focus=True):
         self._laid_for: Size | None = None
         self.empty = list(empty)
         self.cursor_key: str | None = None
-        self.touched = False  # whether a person has moved the cursor: until then it stays on the first row
+        self.touched = False  # whether a person has moved the cursor: until then it follows
+        self._tail = tail  # what it follows: the last row, or the first one
 
     # -- content -----------------------------------------------------------------------------------------------
 
@@ -159,12 +161,14 @@ class VirtualTable[ItemT](LineView, can_focus=True):
         if not items:
             self.cursor_key = None
         elif not self.touched:
-            self.cursor_key = self._key(items[0])
+            self.cursor_key = self._key(items[-1 if self._tail else 0])
         elif self.cursor_key not in self._places:
             self.cursor_key = self._key(items[min(old_place or 0, len(items) - 1)])
         self._measure()
         place = self._place()
-        if place is not None and old_place is not None and place != old_place and self.scroll_offset.y:
+        if self._tail and not self.touched:
+            self._follow_tail()
+        elif place is not None and old_place is not None and place != old_place and self.scroll_offset.y:
             self.scroll_to(y=max(0, self.scroll_offset.y + place - old_place), animate=False, immediate=True)
         if emptiness_changed:
             self.refresh()  # rows past the last item are the same before and after, but what is said there is not
@@ -182,6 +186,15 @@ class VirtualTable[ItemT](LineView, can_focus=True):
             self._painted.clear()
             self.refresh()
 
+    def _follow_tail(self) -> None:
+        """Keep the last row in view. Where it falls out, half a page is turned at once: rows then stand still for as
+        long as that takes to fill, while a view that scrolls with every row repaints every cell each time."""
+        rows = self._rows_in_view()
+        last = len(self._items) - 1
+        top = self.scroll_offset.y
+        if last >= top + rows or last < top:
+            self.scroll_to(y=max(0, last - rows // 2), animate=False, immediate=True)
+
     def set_empty(self, lines: Sequence[Line]) -> None:
         """What to say where there are no rows."""
         if list(lines) != self.empty:
@@ -198,8 +211,14 @@ class VirtualTable[ItemT](LineView, can_focus=True):
     def _place(self) -> int | None:
         return None if self.cursor_key is None else self._places.get(self.cursor_key)
 
+    def _rows_in_view(self) -> int:
+        return max(1, self.scrollable_content_region.height - 1)
+
     def _measure(self) -> None:
-        self.set_height(len(self._items) + 1)
+        # Where pages are turned by halves there must be room below the last row.
+        rows = self._rows_in_view()
+        slack = rows // 2 if self._tail and len(self._items) > rows else 0
+        self.set_height(len(self._items) + 1 + slack)
 
     def _layout_columns(self) -> list[tuple[int, Column, int]]:
         width = self.scrollable_content_region.width
@@ -286,7 +305,7 @@ class VirtualTable[ItemT](LineView, can_focus=True):
         key = self._key(self._items[place])
         self.touched = self.touched or by_hand
         top = self.scroll_offset.y
-        rows = max(1, self.scrollable_content_region.height - 1)
+        rows = self._rows_in_view()
         if place < top:
             self.scroll_to(y=place, animate=False, immediate=True)
         elif place >= top + rows:
@@ -331,7 +350,9 @@ class VirtualTable[ItemT](LineView, can_focus=True):
         self._painted.clear()
         self._measure()
         place = self._place()
-        if place is not None:
+        if self._tail and not self.touched:
+            self._follow_tail()
+        elif place is not None:
             self._go(place, by_hand=False)
         self.refresh()
 

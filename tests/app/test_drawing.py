@@ -16,8 +16,8 @@ from loops_tui.widgets.line_plot import (
 )
 from loops_tui.widgets.spans import clip, pad, plain, spread, text_of, width_of
 from loops_tui.widgets.spark import spark
-from loops_tui.widgets.stack_plot import shade_of, stack_lines
-from loops_tui.widgets.step_bar import share_legend, step_bar
+from loops_tui.widgets.stack_plot import stack_lines
+from loops_tui.widgets.step_bar import share_legend, share_shade, step_bar
 from loops_tui.widgets.virtual_table import Column, fit
 from loops_tui.widgets.wrapping import wrap, wrap_spans
 
@@ -141,7 +141,7 @@ def test_a_stack_shows_every_part_and_fills_the_whole() -> None:
     assert all(width_of(line) <= 50 for line in lines)
     area = [text_of(line)[6:] for line in lines[:-1]]
     for place in range(3):
-        assert any(shade_of(place)[0] in row for row in area)
+        assert any(share_shade(place)[0] in row for row in area)
     assert " " not in "".join(area)
     counts = stack_lines([(1.0, {"a": 2.0}), (2.0, {"a": 4.0})], ("a",), 50, 9, shares=False)
     assert text_of(counts[0]).count("█") < text_of(counts[-2]).count("█")

@@ -29,7 +29,7 @@ async def test_where_it_stands_at_a_glance(project: Path, size: tuple[int, int])
         await until_shown(
             pilot, app, "Reward by step", "first 0.15", "Step 14", "KL sampler/trainer k3", "1 of 9"
         )
-        await until_shown(pilot, app, "rollout 68%", "published policy v15", "tokens sampled")
+        await until_shown(pilot, app, "waits for 20 attemp", "published policy v15", "tokens sampled")
 
 
 async def test_wide_shows_everything_at_once(project: Path) -> None:
@@ -48,8 +48,12 @@ async def test_narrow_shows_it_in_tabs(project: Path) -> None:
         await open_run(pilot, app)
         await until_shown(pilot, app, "[Overview]", "Reward by step")
         await pilot.press("right_square_bracket")
-        await until_shown(pilot, app, "[Groups]", "Attempts of group 124")
+        await until_shown(pilot, app, "[Groups]", "split-config")
         assert "Reward by step" not in screen_text(app)
+        await pilot.press("right_square_bracket")
+        await until_shown(
+            pilot, app, "[Attempts]", "Attempts of group 124 (newest)", "Attempt 0 of group 124"
+        )
         await pilot.press("right_square_bracket")
         await until_shown(pilot, app, "[Log]", "local server ready")
         await pilot.press("right_square_bracket")
@@ -63,7 +67,7 @@ async def test_resizing_loses_nothing(project: Path) -> None:
     async with app.run_test(size=(200, 60)) as pilot:
         await open_run(pilot, app)
         await until_shown(pilot, app, "Attempts of group 124", "Reward by step")
-        await pilot.press("down", "down")
+        await pilot.press("up", "up")
         await until_shown(pilot, app, "Attempts of group 122")
         await pilot.resize_terminal(80, 24)
         await until_shown(pilot, app, "[Overview]")
@@ -78,7 +82,7 @@ async def test_choosing_a_group_shows_its_attempts_and_f_follows_again(project: 
     async with app.run_test(size=WIDE) as pilot:
         await open_run(pilot, app)
         await until_shown(pilot, app, "Attempts of group 124 (newest)")
-        await pilot.press("down", "down", "down", "down")
+        await pilot.press("up", "up", "up", "up")
         await until_shown(pilot, app, "Attempts of group 120", "◆ grading")
         await pilot.press("f")
         await until_shown(pilot, app, "Attempts of group 124 (newest)")
@@ -115,7 +119,7 @@ async def test_that_nothing_isolates_its_sandboxes_stays_in_view(
     recorder.flush_blocking()
     async with app.run_test(size=size) as pilot:
         await open_run(pilot, app)
-        await until_shown(pilot, app, "nothing isolates this run's sandboxes", "word word", "more)")
+        await until_shown(pilot, app, "nothing isolates this run's sandboxes", "word word", "more, i)")
         await pilot.press("s", "y")
         await until_shown(
             pilot, app, "nothing isolates this run's sandboxes", "stop after this step", "word word"
@@ -192,19 +196,21 @@ async def test_plots_can_be_switched(project: Path) -> None:
     app = make_app(project)
     async with app.run_test(size=WIDE) as pilot:
         await open_run(pilot, app)
-        for title in (
-            "Spread in a group",
-            "Groups all alike",
-            "KL sampler/trainer",
-            "Tokens sampled per second",
+        for shown in (
+            ("Groups and why they were rejected", "trained 8", "all alike 1"),
+            ("KL sampler/trainer by step", "k3", "v2", "|v1|", "log scale"),
+            ("Where the time goes", "environment", "publishing", "100%"),
+            ("Tokens sampled per second",),
+            ("Turns an attempt",),
+            ("Tokens an attempt",),
+            ("Seconds a step",),
+            ("Loss by step",),
+            ("Reward by step", "◆ held-out"),
         ):
             await pilot.press("v")
-            await until_shown(pilot, app, f"{title}")
-        for _ in range(10):
-            await pilot.press("v")
-            if "Reward by step" in screen_text(app):
-                break
-        await until_shown(pilot, app, "Reward by step")
+            await until_shown(pilot, app, *shown)
+        await pilot.press("V")
+        await until_shown(pilot, app, "Loss by step")
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -215,10 +221,11 @@ async def test_from_a_group_to_a_transcript_and_back(project: Path, size: tuple[
         if size == NARROW:
             await pilot.press("enter")
             await until_shown(pilot, app, "[Groups]")
-        await pilot.press("down")
-        await until_shown(pilot, app, "Attempts of group 123")
-        await pilot.press("enter", "down")
+        await pilot.press("up")
+        await until_shown(pilot, app, "▌   123")
         await pilot.press("enter")
+        await until_shown(pilot, app, "Attempts of group 123")
+        await pilot.press("down", "enter")
         await until(pilot, lambda: isinstance(app.screen, TranscriptScreen), "the transcript opens")
         await until_shown(pilot, app, "group 123", "#1", "Sort names.txt", "attempt 2 of 8")
         await pilot.press("escape")

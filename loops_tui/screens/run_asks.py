@@ -1,0 +1,65 @@
+"""What a person can ask of a run from its screen: which of it makes sense now, and the questions before it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine.store.rows import RunState
+from loops_tui.screens.run_read import RunView
+from loops_tui.widgets.confirm import confirm
+
+if TYPE_CHECKING:
+    from loops_tui.app import LoopsApp
+
+NOTES = {
+    "pause": ("Pause", "Attempts in flight end; no new ones begin until it goes on."),
+    "resume": ("Resume", "It goes on where it stands."),
+    "stop": ("Stop", "The step in hand is finished and trained first."),
+    "abort": ("Abort", "The step in hand is lost; what it holds is released."),
+}
+
+
+def makes_sense(action: str, view: RunView | None) -> bool:
+    """Whether an action (the name after ``action_``) has a meaning for the run as it is."""
+    if view is None:
+        return False
+    state = view.run.state
+    if action == "resume_run":
+        return state.final and bool(view.saved) and view.run.step < view.run.max_steps
+    if state.final:
+        return False
+    if action == "pause":
+        return state not in (RunState.PAUSED, RunState.STOPPING)
+    if action == "resume":
+        return state is RunState.PAUSED
+    if action == "stop":
+        return state is not RunState.STOPPING
+    if action == "save_checkpoint":
+        return view.run.step > 0
+    return action == "abort"
+
+
+def ask(app: LoopsApp, view: RunView, kind: str) -> None:
+    """Ask a person, then the run."""
+    verb, note = NOTES[kind]
+    run_id = view.run.run_id
+
+    def answered(answer: str | None) -> None:
+        if answer == "yes":
+            app.ask_of_run(run_id, kind)
+
+    app.push_screen(confirm(verb, "runs", [f"{view.run.name}  {run_id}"], note), answered)
+
+
+def ask_to_go_on(app: LoopsApp, view: RunView) -> None:
+    """Ask before a run that has ended is resumed from its last checkpoint."""
+    run, last = view.run, view.saved[0]
+    note = f"It goes on in this app after step {last.step} ({last.name}), up to step {run.max_steps}."
+    if last.step < run.step:
+        note += f" Steps {last.step + 1} to {run.step} are trained again."
+
+    def answered(answer: str | None) -> None:
+        if answer == "yes":
+            app.resume_run(run.run_id)
+
+    app.push_screen(confirm("Resume", "runs", [f"{run.name}  {run.run_id}"], note), answered)
