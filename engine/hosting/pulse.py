@@ -132,6 +132,11 @@ class Pulse:
                 # Answered again, with the checkpoint's name, once Loops has it.
                 state, answer = CommandState.ACCEPTED, f"a checkpoint is saved after step {step}"
                 control.save(lambda done, text: self._answers.put((command, done, text)))
+            case "evaluate" if run.recipe == "rl" and not control.stopping:
+                state, answer = CommandState.ACCEPTED, f"the weights are evaluated after step {step}"
+                control.evaluate(lambda done, text: self._answers.put((command, done, text)))
+            case "evaluate" if control.stopping:
+                state, answer = CommandState.REFUSED, "the run is stopping already"
             case _:
                 state, answer = CommandState.REFUSED, f"this run cannot {command.kind}"
         self._store.answer(command.command_id, state, answer)

@@ -1,4 +1,4 @@
-"""What people ask of a running recipe: pause, resume, save, stop after this step, abort now.
+"""What people ask of a running recipe: pause, resume, save, evaluate, stop after this step, abort now.
 
 Set from any thread (the host's command watch, a signal handler), awaited on the recipe's loop.
 """
@@ -22,8 +22,16 @@ class SaveRequest:
     answer: Callable[[bool, str], None]
 
 
+@dataclass(frozen=True, slots=True)
+class EvaluationRequest:
+    """Somebody wants the weights evaluated. ``answer(done, text)`` is called once, on the recipe's loop."""
+
+    answer: Callable[[bool, str], None]
+
+
 class RunControl:
-    """The wishes that hold now. Stop and abort are final; pause and resume alternate; saves are taken one by one."""
+    """The wishes that hold now. Stop and abort are final; pause and resume alternate; saves and evaluations are taken
+    one by one."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -34,6 +42,7 @@ class RunControl:
         self._why = ""
         self._ending: Ending = "stop"
         self._saves: list[SaveRequest] = []
+        self._evaluations: list[EvaluationRequest] = []
         self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
 
     @property
@@ -80,6 +89,12 @@ class RunControl:
             self._saves.append(SaveRequest(answer))
         self._wake()
 
+    def evaluate(self, answer: Callable[[bool, str], None]) -> None:
+        """Evaluate the weights when the step in flight ends, or at once where the run is paused."""
+        with self._lock:
+            self._evaluations.append(EvaluationRequest(answer))
+        self._wake()
+
     def stop_after_step(self, why: str = "", ending: Ending = "stop") -> None:
         """End the run after the step in flight, with a checkpoint."""
         self._set(why, _stopping=True, _ending=ending)
@@ -103,13 +118,24 @@ class RunControl:
             saves, self._saves = self._saves, []
         return saves
 
+    @property
+    def evaluation_wanted(self) -> bool:
+        """Whether somebody waits for an evaluation."""
+        return bool(self._evaluations)
+
+    def take_evaluations(self) -> list[EvaluationRequest]:
+        """The requests for an evaluation since the last call; whoever takes them answers them."""
+        with self._lock:
+            evaluations, self._evaluations = self._evaluations, []
+        return evaluations
+
     async def wait_if_paused(self) -> None:
         """Return at once, or when the pause ends, or when the run is to stop."""
         await self._until(lambda: not self.paused)
 
-    async def wait_if_paused_or_save(self) -> None:
-        """As ``wait_if_paused``, but return also when a checkpoint is wanted."""
-        await self._until(lambda: not self.paused or self.save_wanted)
+    async def wait_if_paused_or_asked(self) -> None:
+        """As ``wait_if_paused``, but return also when a checkpoint or an evaluation is wanted."""
+        await self._until(lambda: not self.paused or self.save_wanted or self.evaluation_wanted)
 
     async def wait_aborted(self) -> None:
         """Return when the run is to end now."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from engine.episodes.contract import Task
 from engine.loops.session import LoopsSession
 from engine.recipes.contract import Outcome, RunFailed, RunHandle
+from engine.recipes.evaluation.held_out import HeldOut
 from engine.recipes.frame import carry, spend_meter
 from engine.recipes.rl.batch import loss_config, pack
 from engine.recipes.rl.collect import Collected, Collector, CollectSettings
@@ -24,7 +25,7 @@ from engine.recipes.rl.rollout import Rollout
 from engine.recipes.rl.wording import exhausted_line, solved_line, step_line
 from engine.recipes.saving import Saver
 from engine.recipes.spending import SpendMeter
-from engine.store.rows import RunState
+from engine.store.rows import RunState, StepRow
 
 if TYPE_CHECKING:
     from engine.project import Project
@@ -40,7 +41,7 @@ class _Run:
     """One run's moving parts."""
 
     def __init__(self, project: Project, handle: RunHandle, meter: SpendMeter) -> None:
-        self.project, self.handle, self.settings = project, handle, project.config
+        self.project, self.handle, self.settings = project, handle, project.rl
         self.meter = meter
         self.reporter = Reporter(handle, self.settings.output.trace)
         self.connections = Connections(project, handle, self.reporter.phase)
@@ -49,6 +50,8 @@ class _Run:
         self.reward_first: float | None = None
         self.reward_last: float | None = None
         self._reward_best: float | None = None
+        self._held_out: HeldOut | None = None
+        self._last_step: StepRow | None = None  # the last that was finished in this sitting
         self._training = False  # whether the trainer may hold a part of a step
 
     async def main(self) -> Outcome:
@@ -90,6 +93,17 @@ class _Run:
             ended=self.reporter.group_judged,
         )
         self._go_on(collector)
+        held_out = self._held_out = HeldOut(
+            self.project,
+            handle,
+            renderer=renderer,
+            deadlines=self.connections.deadlines,
+            sandboxes=sandboxes,
+            sampler_with=lambda settings: self.meter.metered(session.sampler_with(settings)),
+            told=self.reporter.phase,
+            changed=self.reporter.step_changed,
+        )
+        await held_out.at_start(self.step)
         while self.step < training.max_steps:
             await self._hold()
             if handle.control.stopping:
@@ -114,10 +128,12 @@ class _Run:
             self.reporter.step_changed(row)
             # What a checkpoint says is told after all rows of its step: a resume finds either both or neither.
             self.saver.stands(session, row, self._cursor(identity, collector).to_row())
+            self._last_step = row
             self._training = False
             await self.meter.look()
             if not handle.control.stopping and self.step < training.max_steps:
                 await self.saver.after_step()
+                await held_out.after_step(row)
         return await self._end(RunState.DONE, "end")
 
     def _go_on(self, collector: Collector) -> None:
@@ -149,7 +165,9 @@ class _Run:
         control = self.handle.control
         while control.paused:
             await self.saver.asked()
-            await control.wait_if_paused_or_save()
+            if self._held_out is not None:
+                await self._held_out.asked(self._last_step, paused=True)
+            await control.wait_if_paused_or_asked()
 
     async def _update(self, session: LoopsSession, collected: Collected) -> dict[str, float]:
         """Train on a step's groups and publish. Returns the step's metrics."""
@@ -228,6 +246,8 @@ class _Run:
     async def _end(self, state: RunState, why: str) -> Outcome:
         self.reporter.phase("saving")
         await self.saver.last(why)
+        if state is RunState.DONE and self._held_out is not None:
+            await self._held_out.at_end(self._last_step)
         return self.outcome(state)
 
     @property
