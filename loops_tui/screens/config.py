@@ -123,6 +123,7 @@ class ConfigScreen(ConfigLayout):
         first, self._found = self._found is None, found
         if self.is_mounted:
             self._show_files()
+            self.update_banner()
             if first and found.files:
                 self.files.move_to(str(found.files[0].path))
 
@@ -236,6 +237,8 @@ class ConfigScreen(ConfigLayout):
 
     def own_notice(self) -> str | None:
         document = self.document
+        if self._found is not None and self._found.trouble is not None:
+            return self._found.trouble
         if document is None:
             return None
         name = document.file.name
@@ -284,21 +287,10 @@ class ConfigScreen(ConfigLayout):
         return super().check_action(action, parameters)
 
     def on_descendant_focus(self) -> None:
-        self.refresh_bindings()
-
-    def on_resize(self) -> None:
-        self.call_after_refresh(self._fit_focus)
-
-    def _fit_focus(self) -> None:
-        """Where panes share the space, the one in focus is the one in front."""
+        """The pane in focus is the one that stays in front when the window becomes small."""
         focused = self.focused
-        if focused is not None and self.is_compact:
-            inside = {
-                "files": self.files,
-                "report": self.query_one("#report"),
-                "changes": self.query_one("#changes"),
-            }
-            tab = next((name for name, widget in inside.items() if widget is focused), "editor")
+        tab = next((name for name in TABS if focused is not None and focused.id == name), "editor")
+        if focused is not None and tab != self._tab:
             self.show_tab(tab)
         self.refresh_bindings()
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LARGEST = 1_000_000  # bytes; a config of a megabyte is something else
+LONGEST = 10_000  # characters of one line: a longer one would hold up every key
 _BOM = b"\xef\xbb\xbf"
 _NEWLINES = ("\r\n", "\n", "\r")
 
@@ -81,6 +82,9 @@ def open_file(path: Path) -> tuple[str, OnDisk]:
     except UnicodeDecodeError as error:
         line = disk.data.count(b"\n", 0, error.start) + 1
         raise Unopened(f"{path.name} is not UTF-8 text (line {line}); it cannot be edited here") from error
+    longest = max(map(len, text.splitlines()), default=0)
+    if longest > LONGEST:
+        raise Unopened(f"{path.name} has a line of {longest:,} characters: too long for this editor")
     if text != newline_of(text).join(text.splitlines()) + ending_of(text):
         raise Unopened(
             f"{path.name} mixes line endings or has separators that this editor would change; edit it elsewhere"

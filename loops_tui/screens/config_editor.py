@@ -145,8 +145,12 @@ class ConfigEditor(TextArea):
         self.refresh()
 
     def on_resize(self) -> None:
-        """The list of problems below has come or gone: the line that is being typed stays in view."""
-        self.call_after_refresh(self.scroll_cursor_visible)
+        """The list of problems has come or gone, or the window has another size: the cursor stays in view."""
+        self.call_after_refresh(self._keep_in_view)
+
+    def _keep_in_view(self) -> None:
+        self.scroll_to(x=0, animate=False, immediate=True)  # from a narrow window it may be far to the right
+        self.scroll_cursor_visible()
 
     def mark(self, marks: Mapping[int, Tone]) -> None:
         """Mark these lines in the gutter."""
