@@ -61,21 +61,23 @@ async def release_left_behind(
     Must run on a loop of its own process's engine or of a command, never on a screen's. A provider's failure is in
     the report. Raises StoreError.
     """
-    if not Store.exists(project_dir):
-        # Nobody may have run anything here: then no store is made. Its sandboxes outlive a store that was removed.
-        local = LocalProvider(project_dir)
-        try:
-            if not await local.list():
-                return CleanupReport(dry_run)
-        finally:
-            await local.aclose()
+    had_store = Store.exists(project_dir)
+    if not had_store and not await _traces(project_dir):
+        return CleanupReport(dry_run)  # nobody has run anything here, and no store is made
     store = await asyncio.to_thread(Store.open, project_dir)
     try:
         await asyncio.to_thread(store.reconcile)
         providers, missing = await asyncio.to_thread(_providers, store, project_dir)
         try:
             report = await cleanup(
-                store, project_dir, runs, dry_run=dry_run, names=names, force=force, providers=providers
+                store,
+                project_dir,
+                runs,
+                dry_run=dry_run,
+                names=names,
+                force=force,
+                providers=providers,
+                journal_lost=not had_store,
             )
         finally:
             await asyncio.gather(*(provider.aclose() for provider in providers.values()))
@@ -86,6 +88,20 @@ async def release_left_behind(
         for entry in report.failed
     ]
     return report
+
+
+async def _traces(project_dir: Path) -> bool:
+    """Whether there may be sandboxes of the project: they outlive a store that was removed."""
+    try:
+        if await asyncio.to_thread(recall, project_dir) is not None:
+            return True
+    except SandboxError:
+        return True  # what cannot be read is said later
+    local = LocalProvider(project_dir)
+    try:
+        return bool(await local.list())
+    finally:
+        await local.aclose()
 
 
 def _providers(store: Store, project_dir: Path) -> tuple[dict[str, Provider], dict[str, str]]:

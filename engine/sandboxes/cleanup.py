@@ -24,7 +24,8 @@ _PARALLEL = 16
 _TRIES = 3
 SETTLE_SECONDS = 15.0
 """The request of a process that died may still make its sandbox; a lease that was only intended is looked at again so
-long after it was written."""
+long after it was written. Without a journal the providers are asked again until so long nothing new was there."""
+_LOOK_SECONDS = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +96,14 @@ async def cleanup(
     names: Collection[str] = (),
     force: bool = True,
     providers: Mapping[str, Provider] | None = None,
+    journal_lost: bool = False,
 ) -> CleanupReport:
     """Release every sandbox of the project (or of one run or several, by their full ids) that no living host holds.
 
     ``force_hosts``: hosts whose sandboxes go although they live. ``names``: only these sandboxes, whoever holds them,
     unless ``force`` is false.
-    ``providers``: by name; the local one is always there. Raises StoreError; a provider's failure is in the report.
+    ``providers``: by name; the local one is always there. ``journal_lost``: it was not there before, so that nothing
+    tells which creations were under way. Raises StoreError; a provider's failure is in the report.
     """
     own = None if providers is not None and "local" in providers else LocalProvider(project_dir)
     usable: dict[str, Provider] = {**(providers or {})}
@@ -120,10 +123,42 @@ async def cleanup(
         journal = LeaseJournal(store)
         room = asyncio.Semaphore(_PARALLEL)
         await asyncio.gather(*(_let_go(journal, target, room, report) for target in targets))
+        if journal_lost or _fresh_unknown(seen):
+            await _settle(store, usable, project_label(project_dir), scope, report)
     finally:
         if own is not None:
             await own.aclose()
     return report
+
+
+def _fresh_unknown(seen: _Seen) -> bool:
+    """Whether somebody without a journal was at work a moment ago."""
+    known, since = {row.name for row in seen.rows}, time.time() - SETTLE_SECONDS
+    return any(
+        provider.name != "local" and name not in known and (sandbox.created_at or 0.0) > since
+        for name, (provider, sandbox) in seen.listed.items()
+    )
+
+
+async def _settle(
+    store: Store, usable: Mapping[str, Provider], project: str, scope: _Scope, report: CleanupReport
+) -> None:
+    """Look again until nothing new has appeared for a while: requests of a dead process may still have their effect."""
+    remote = {name: provider for name, provider in usable.items() if name != "local"}
+    asked = {entry.provider for entry in report.failed if not entry.name}
+    journal, room = LeaseJournal(store), asyncio.Semaphore(_PARALLEL)
+    until = time.monotonic() + SETTLE_SECONDS
+    handled = {entry.name for entry in (*report.unknown_found, *report.failed, *report.skipped_live)}
+    while time.monotonic() < until and remote.keys() - asked:
+        await asyncio.sleep(_LOOK_SECONDS)
+        listed = await _ask(remote, project, report)
+        listed = {name: found for name, found in listed.items() if name not in handled}
+        handled.update(listed)
+        targets = _unknown(await asyncio.to_thread(_read, store, listed), scope, report)
+        if targets:
+            until = time.monotonic() + SETTLE_SECONDS
+        await asyncio.gather(*(_let_go(journal, target, room, report) for target in targets))
+        asked = {entry.provider for entry in report.failed if not entry.name}
 
 
 async def _ask(providers: Mapping[str, Provider], project: str, report: CleanupReport) -> _Listed:

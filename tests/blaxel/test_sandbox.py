@@ -15,6 +15,7 @@ from engine.sandboxes import (
     SandboxFileError,
     SandboxGone,
 )
+from engine.sandboxes.blaxel import commands
 from engine.sandboxes.blaxel.commands import MARK
 from engine.sandboxes.blaxel.provider import BlaxelProvider
 from engine.sandboxes.blaxel.sandbox import BlaxelSandbox
@@ -262,3 +263,19 @@ async def test_a_plane_that_answers_with_pages_is_no_dead_sandbox(make: Make, se
     box = await make()
     service.world.faults.rules.append(Fault("html", PLANE, count=2, status=502))
     await box.ensure_alive()
+
+
+async def test_a_sandbox_that_fails_under_a_long_command_is_noticed(
+    make: Make, service: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its plane answers 503, which the SDK's own wait takes for a passing trouble until the command's deadline."""
+    monkeypatch.setattr(commands, "_PIECE_SECONDS", 1.0)
+    box = await make()
+    running = asyncio.create_task(box.exec("sleep 1009; true", timeout=400))
+    await processes_are(box, 2)
+    found = service.world.find(box.name)
+    assert found is not None
+    await service.world.die(found, "failed")
+    async with asyncio.timeout(60):
+        with pytest.raises(SandboxGone, match="FAILED"):
+            await running

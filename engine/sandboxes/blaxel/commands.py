@@ -39,6 +39,8 @@ _SHOWN_BYTES = 64 * 1024
 """What an answer holds of each stream, at most; the whole is asked for separately."""
 _KEPT_BYTES = 4 * 1024 * 1024
 """What the service keeps of each stream, at most: the end of it."""
+_PIECE_SECONDS = 20.0
+"""The SDK waits through failures of the sandbox; so often it is asked whether the sandbox still exists."""
 _THREAD_BYTES = 256 * 1024
 _START_TRIES = 4
 _WAIT_TRIES = 6
@@ -154,11 +156,15 @@ class Commands:
         deadline = time.monotonic() + limit + GRACE_SECONDS
         failures = 0
         while (left := deadline - time.monotonic()) > 0:
+            piece = min(left, _PIECE_SECONDS)
             try:
-                async with asyncio.timeout(left + 30):
-                    return await self.link.box.process.wait(name, max_wait=int(left * 1000) + 1, interval=250)
-            except TimeoutError:
-                break
+                async with asyncio.timeout(piece + 30):
+                    return await self.link.box.process.wait(
+                        name, max_wait=int(piece * 1000) + 1, interval=250
+                    )
+            except TimeoutError as error:
+                if error.__cause__ is not None:  # the SDK was told of failures meanwhile, and has waited on
+                    await self.link.check_record()
             except Exception as error:
                 if self.link.closed:
                     raise self.link.gone() from error

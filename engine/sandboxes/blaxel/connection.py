@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from blaxel.core import SandboxInstance
 
 
+ENDED = frozenset({"FAILED", "TERMINATED", "DELETING", "DEACTIVATED", "DEACTIVATING"})
+"""Words of a sandbox's record that mean that it runs no command any more."""
+
+
 class Janitor:
     """Work that outlives the call that caused it, such as ending a cancelled command; one for each provider."""
 
@@ -98,6 +102,14 @@ class Connection:
             if self.closed:  # under the call's hands: whatever it makes of that
                 raise self.gone() from error
             raise
+
+    async def check_record(self) -> None:
+        """Raises SandboxGone where the service itself says that the sandbox has ended or failed, or ProviderError."""
+        from blaxel.core import SandboxInstance
+
+        box = await ask(f"looking for the sandbox {self.name}", lambda: SandboxInstance.get(self.name))
+        if str(box.status) in ENDED:
+            raise SandboxGone(f"the sandbox {self.name} is gone: Blaxel says it is {box.status}")
 
     def gone(self) -> SandboxGone:
         return SandboxGone(f"the sandbox {self.name} is gone: it was released")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from engine.sandboxes.blaxel import sdk
-from engine.sandboxes.blaxel.connection import Connection, Janitor
+from engine.sandboxes.blaxel.connection import ENDED, Connection, Janitor
 from engine.sandboxes.blaxel.failures import ask, status_of
 from engine.sandboxes.blaxel.memory import Memory, recall, remember
 from engine.sandboxes.blaxel.sandbox import BlaxelSandbox
@@ -189,7 +189,7 @@ class BlaxelProvider:
         )
         del self._doubtful[name]
         status = str(box.status or "")
-        if status in ("FAILED", "TERMINATED", "DELETING"):
+        if status in ENDED:
             raise TransientError(f"Blaxel made the sandbox {name}, but it is {status}")
         return box
 
