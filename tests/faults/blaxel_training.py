@@ -27,6 +27,7 @@ from typing import Any
 from engine.store import Store
 from engine.store.rows import AttemptRow, AttemptState, LeaseRow, LeaseState
 from tests.blaxel_emulator.faults import Fault, every_kind
+from tests.blaxel_emulator.records import Settings
 from tests.blaxel_emulator.serving import EmulatorProcess
 
 REPOSITORY = Path(__file__).parents[2]
@@ -170,6 +171,7 @@ def trained(
     size: Size,
     faults: Sequence[Fault],
     *,
+    settings: Settings | None = None,
     seed: int = 0,
     seconds: float = 1800.0,
     sets: Sequence[str] = (),
@@ -177,7 +179,8 @@ def trained(
     """One run on an emulator of its own: the verdict, the emulator's counts, and what the command said."""
     project = place / "project"
     project.mkdir()
-    with EmulatorProcess(place / "emulator.log", faults=list(faults), seed=seed) as emulator:
+    log, service = place / "emulator.log", settings or Settings()
+    with EmulatorProcess(log, service, list(faults), seed) as emulator:
         done = train(project, emulator.environment(), size, seconds, sets)
         verdict = judge(project, emulator)
         counts = emulator.admin("counts")
@@ -199,6 +202,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--groups", type=int, default=4)
     parser.add_argument("--group-size", type=int, default=8)
+    parser.add_argument("--max-live", type=int, help="the account's quota of sandboxes")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=1800.0, help="the bound of the whole run")
     parser.add_argument("--set", action="append", default=[], help="as of loops-tui run")
@@ -209,7 +213,13 @@ def main() -> int:
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as place:
         verdict, counts, said = trained(
-            Path(place), size, faults, seed=chosen.seed, seconds=chosen.seconds, sets=chosen.set
+            Path(place),
+            size,
+            faults,
+            settings=Settings(max_live=chosen.max_live),
+            seed=chosen.seed,
+            seconds=chosen.seconds,
+            sets=chosen.set,
         )
     result = {
         "state": verdict.state,

@@ -35,14 +35,14 @@ from tests.blaxel_emulator.serving import EmulatorProcess
 from tests.sandboxes.victim import become_host
 
 REPOSITORY = Path(__file__).parents[2]
-IN_FLIGHT_SECONDS = 60.0
+IN_FLIGHT_SECONDS = 120.0
 SETTLE_SECONDS = 30.0
 CLEANUP_SECONDS = 180.0
 
 #: Creations that take their time before their effect, after it, or both.
 SLOW_CREATES = [
     Fault("latency", CREATE, 0.5, seconds=(0.2, 3.0)),
-    Fault("slow_reply", CREATE, seconds=(0.5, 3.0)),
+    Fault("slow_reply", CREATE, seconds=(4.0, 10.0)),
 ]
 
 
@@ -161,6 +161,8 @@ def kill_again_and_again(
         for number in range(kills):
             delay = moments.uniform(0.0, 1.0)
             kill_once(project, emulator, sandboxes, delay, outcome, forget=forget and number % 2 == 1)
+            told = f"kill {number}: {outcome.in_flight[-1]} in flight, {len(outcome.left)} left so far"
+            print(told, file=sys.stderr, flush=True)
     return outcome
 
 
