@@ -96,7 +96,7 @@ class RunSandboxes:
         settings: SandboxSettings,
         *,
         attempt_seconds: float,
-        run_id: str,
+        run_id: str | None,
         host_id: str | None,
         blaxel: BlaxelSettings | None = None,
         price: float | None = None,
@@ -104,7 +104,7 @@ class RunSandboxes:
     ) -> RunSandboxes:
         """Find out what holds here and get ready to lease.
 
-        ``blaxel``: ``[providers.blaxel]``. ``price``: ``[prices] sandbox_gb_hour``, of sandboxes that bill.
+        ``run_id`` None: sandboxes beside any run; the host alone holds them then. ``blaxel``: ``[providers.blaxel]``. ``price``: ``[prices] sandbox_gb_hour``, of sandboxes that bill.
         ``environ``: as in ``open_provider``.
 
         Raises:

@@ -6,15 +6,14 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from engine.episodes.runtime import Deadlines
 from engine.loops.sampling import SamplingSettings
 from engine.loops.session import LoopsSession
-from engine.policy.rendering import PolicyRenderer, load_renderer
+from engine.policy.rendering import PolicyRenderer
 from engine.recipes.contract import RunFailed, RunHandle
 from engine.recipes.loops_run import LoopsRun
+from engine.recipes.rl.parts import renderer_of, sandboxes_of
 from engine.sandboxes.errors import SandboxError
 from engine.sandboxes.for_run import RunSandboxes
-from engine.sandboxes.settings import SandboxSettings
 
 if TYPE_CHECKING:
     from engine.project import Project
@@ -33,39 +32,24 @@ class Connections:
         """The Loops session, once there is one."""
         return self._loops.session
 
-    @property
-    def deadlines(self) -> Deadlines:
-        runtime = self._settings.runtime.config
-        return Deadlines(
-            runtime.setup_timeout_seconds,
-            runtime.agent_timeout_seconds,
-            runtime.grading_timeout_seconds,
-            runtime.provision_timeout_seconds,
-        )
-
     async def open_sandboxes(self) -> RunSandboxes | None:
         """Get ready to lease, before Loops is provisioned: a provider that refuses must not leave a trainer billing.
 
         Raises:
             RunFailed: no sandbox can be created here.
         """
-        runtime, handle = self._settings.runtime.config, self._handle
-        if runtime.sandbox is None:
+        handle = self._handle
+        if self._settings.runtime.config.sandbox is None:
             return None
         if handle.store is None:
             raise RunFailed("this run's config has a sandbox, but its host keeps no lease journal")
-        deadlines = self.deadlines
         try:
-            sandboxes = self.sandboxes = await RunSandboxes.open(
-                handle.store,
-                self._project.working_dir,
-                SandboxSettings.from_table(runtime.sandbox.model_dump()),
-                attempt_seconds=deadlines.provision + deadlines.setup + deadlines.agent + deadlines.grading,
-                run_id=handle.run_id,
-                host_id=handle.host_id,
+            sandboxes = self.sandboxes = await sandboxes_of(
+                self._project, handle.store, run_id=handle.run_id, host_id=handle.host_id
             )
         except SandboxError as error:
             raise RunFailed(f"no sandboxes can be created: {error}") from error
+        assert sandboxes is not None
         report = sandboxes.report
         handle.log("info", "sandbox", f"Sandboxes: {report.provider}, isolation {report.isolation}")
         handle.note(isolation=str(report.isolation), sandbox_warnings=list(report.warnings))
@@ -75,18 +59,7 @@ class Connections:
 
     async def connect(self) -> tuple[LoopsSession, PolicyRenderer]:
         """Provision the Loops run and load its renderer; the tokenizer's import runs beside the provisioning."""
-        settings, model = self._settings, self._settings.model
-        source = self._project.tokenizer_source
-
-        def load() -> PolicyRenderer:
-            return load_renderer(
-                model_name=model.base_model,
-                tokenizer_source=source,
-                renderer=model.renderer,
-                template_kwargs=model.renderer_chat_template_kwargs,
-            )
-
-        loading = asyncio.create_task(asyncio.to_thread(load))
+        loading = asyncio.create_task(asyncio.to_thread(renderer_of, self._project))
         try:
             session = await self._loops.start(sampler=True)
             renderer = await loading
@@ -94,7 +67,7 @@ class Connections:
             if not loading.done():
                 await asyncio.wait({loading}, timeout=60.0)
         self._handle.log("info", "run", f"Renderer: {renderer.name} ({renderer.how})")
-        sampling = settings.sampling
+        sampling = self._settings.sampling
         stop = sampling.stop or renderer.stop_token_ids
         session.use_sampling(SamplingSettings(sampling.temperature, sampling.top_p, sampling.top_k, stop))
         await self._loops.load_weights(publish=True)

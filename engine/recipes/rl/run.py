@@ -20,6 +20,7 @@ from engine.recipes.rl.connecting import Connections
 from engine.recipes.rl.cursor import Cursor, DataIdentity
 from engine.recipes.rl.metrics import reward_metrics, step_metrics
 from engine.recipes.rl.order import TaskOrder
+from engine.recipes.rl.parts import deadlines_of
 from engine.recipes.rl.report import Reporter
 from engine.recipes.rl.rollout import Rollout
 from engine.recipes.rl.wording import exhausted_line, solved_line, step_line
@@ -73,7 +74,7 @@ class _Run:
             renderer=renderer,
             episode=episode.cls,
             options=episode.options,
-            deadlines=self.connections.deadlines,
+            deadlines=deadlines_of(self.project),
             sandboxes=sandboxes,
         )
         collector = Collector(
@@ -97,7 +98,7 @@ class _Run:
             self.project,
             handle,
             renderer=renderer,
-            deadlines=self.connections.deadlines,
+            deadlines=deadlines_of(self.project),
             sandboxes=sandboxes,
             sampler_with=lambda settings: self.meter.metered(session.sampler_with(settings)),
             told=self.reporter.phase,
