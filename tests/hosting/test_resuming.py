@@ -215,7 +215,7 @@ async def test_secret_values_come_from_the_file_again(
     assert "very-secret-value" not in run.config_toml
     project, _ = load_resumed(run.run_id, (), tmp_path)
     project.close()
-    sandbox = project.config.runtime.config.sandbox
+    sandbox = project.rl.runtime.config.sandbox
     assert sandbox is not None
     assert sandbox.env == {"TOKEN": "very-secret-value"}
     assert "very-secret-value" not in project.config_toml
