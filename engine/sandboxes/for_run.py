@@ -104,8 +104,8 @@ class RunSandboxes:
     ) -> RunSandboxes:
         """Find out what holds here and get ready to lease.
 
-        ``run_id`` None: sandboxes beside any run; the host alone holds them then. ``blaxel``: ``[providers.blaxel]``. ``price``: ``[prices] sandbox_gb_hour``, of sandboxes that bill.
-        ``environ``: as in ``open_provider``.
+        ``run_id`` None: sandboxes beside any run; the host alone holds them then. ``blaxel``: ``[providers.blaxel]``.
+        ``price``: ``[prices] sandbox_gb_hour``, of sandboxes that bill. ``environ``: as in ``open_provider``.
 
         Raises:
             ProviderError: no sandbox can be created here; the sentence says what would help.
