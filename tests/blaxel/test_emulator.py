@@ -16,9 +16,13 @@ import pytest
 from tests.blaxel_emulator.faults import CREATE, DELETE, PLANE, Fault, every_kind
 from tests.blaxel_emulator.records import Settings
 from tests.blaxel_emulator.serving import Emulator, EmulatorProcess, emulator
+from tests.sandboxes.conftest import needs_bubblewrap
 from tests.sandboxes.traces import until
 
-pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::ResourceWarning")
+pytestmark = [
+    needs_bubblewrap,
+    pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::ResourceWarning"),
+]
 
 
 @asynccontextmanager

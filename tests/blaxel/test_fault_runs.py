@@ -11,7 +11,9 @@ from engine.store.rows import AttemptRow, AttemptState, LeaseRow, LeaseState
 from tests.blaxel_emulator.faults import every_kind
 from tests.faults.blaxel_training import Size, Verdict, judge_grade, trained
 from tests.faults.kill_blaxel import kill_again_and_again
+from tests.sandboxes.conftest import needs_bubblewrap
 
+pytestmark = needs_bubblewrap
 SMALL = Size(steps=1, groups=1, group_size=4)
 #: Without those that last for a minute.
 QUICK = [fault for fault in every_kind(0.05, scale=0.3) if fault.kind not in ("hang", "hung_command")]
