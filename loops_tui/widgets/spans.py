@@ -110,6 +110,30 @@ def strip_of(line: Line, width: int, palette: Palette, base: Style, over: Style 
     return Strip(segments, max(used, width))
 
 
+def changed_cells(before: Line, after: Line, width: int) -> tuple[int, int] | None:
+    """The first cell that differs between two lines of ``width`` cells, and how many from there on do; None where
+    they look the same. Repainting only these is what keeps a ticking clock from costing a whole line."""
+    if before == after:
+        return None
+    old, new = _cells(before, width), _cells(after, width)
+    if len(old) != len(new):  # a wide character stands at the edge
+        return 0, width
+    differ = [place for place, (one, other) in enumerate(zip(old, new, strict=True)) if one != other]
+    return (differ[0], differ[-1] - differ[0] + 1) if differ else None
+
+
+def _cells(line: Line, width: int) -> list[Span]:
+    """A line as one entry for each cell; the second half of a wide character is an empty text in its tone."""
+    cells: list[Span] = []
+    for text, tone in pad(line, width):
+        for char in text:
+            wide = cell_len(char) if not char.isascii() else 1
+            # A blank looks the same in every tone without a ground.
+            cells.append((char, tone if char != " " or tone in GROUNDED else Tone.PLAIN))
+            cells.extend([("", tone)] * (wide - 1))
+    return cells
+
+
 def palette_of(widget: Widget) -> Palette:
     """The palette of the app's theme: every app of this package has one."""
     return cast("Palette", widget.app.palette)  # pyright: ignore[reportAttributeAccessIssue]
@@ -151,10 +175,11 @@ class SpanPane(Widget):
             return
         width = self.size.width
         for y in range(min(self.size.height, max(len(old), len(new)))):
-            before = old[y] if y < len(old) else BLANK
-            after = new[y] if y < len(new) else BLANK
-            if before != after:
-                self.refresh(Region(0, y, width, 1))
+            changed = changed_cells(
+                old[y] if y < len(old) else BLANK, new[y] if y < len(new) else BLANK, width
+            )
+            if changed is not None:
+                self.refresh(Region(changed[0], y, changed[1], 1))
 
     def recompose_lines(self) -> None:
         """Ask :meth:`compose_lines` again (new data, new size)."""
@@ -218,13 +243,16 @@ class SpanView(LineView, can_focus=True):
             self._to_end()
         elif not keep:
             self.scroll_home(animate=False, immediate=True)
-        top = self.scroll_offset.y
+        top, width = self.scroll_offset.y, self.scrollable_content_region.width
         for y in range(self.size.height):
             index = top + y
-            before = old[index] if index < len(old) else BLANK
-            after = lines[index] if index < len(lines) else BLANK
-            if before != after:
-                self.refresh(Region(0, y, self.size.width, 1))
+            changed = changed_cells(
+                old[index] if index < len(old) else BLANK,
+                lines[index] if index < len(lines) else BLANK,
+                width,
+            )
+            if changed is not None:
+                self.refresh(Region(changed[0], y, changed[1], 1))
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
