@@ -176,7 +176,10 @@ class EntryList(SpanView):
             self.post_message(self.Chosen(self, self._entries[self._chosen].target))
 
     def on_click(self, event: events.Click) -> None:
-        index = self.scroll_offset.y + event.y
+        spot = event.get_content_offset(self)  # a border is part of the widget, not of the list
+        if spot is None:
+            return
+        index = self.scroll_offset.y + spot.y
         for place, entry in enumerate(self._entries):
             begin, end = self._span(place)
             if begin <= index < end and entry.target is not None:

@@ -335,8 +335,11 @@ class VirtualTable[ItemT](LineView, can_focus=True):
             self.post_message(self.Opened(self, self.cursor_key))
 
     def on_click(self, event: events.Click) -> None:
-        place = self.scroll_offset.y + event.y - 1
-        if event.y < 1 or place >= len(self._items):
+        spot = event.get_content_offset(self)  # a border is part of the widget, not of the table
+        if spot is None or spot.y < 1:
+            return
+        place = self.scroll_offset.y + spot.y - 1
+        if place >= len(self._items):
             return
         again = self._place() == place
         self._go(place)
