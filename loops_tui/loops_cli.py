@@ -1,4 +1,4 @@
-"""The commands about Loops runs and their weights: checkpoints, deactivate, export."""
+"""The commands about Loops runs and their weights: checkpoints, deactivate, evaluate, export."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from loops_tui.commands.arguments import Json, Run, end
+from loops_tui.commands.arguments import Json, Run, Set, end
 from loops_tui.commands.output import Output
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, on a terminal either.")]
@@ -84,7 +84,30 @@ def export(
     end(out, lambda: commands.export(run, directory, out))
 
 
+def evaluate(  # noqa: PLR0917  # typer passes them by name
+    run: Run,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option("--checkpoint", metavar="NAME", help="A checkpoint: its name, its step, or last."),
+    ] = None,
+    base: Annotated[bool, typer.Option("--base", help="The base model that the run began with.")] = False,
+    only_list: Annotated[bool, typer.Option("--list", help="Evaluate nothing, show what there is.")] = False,
+    overrides: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Attempt the held-out tasks with a run's weights; nothing of it trains."""
+    from loops_tui.commands import evaluate as commands
+
+    out = Output(as_json)
+    end(
+        out,
+        lambda: commands.evaluate(
+            run, out, checkpoint=checkpoint, base=base, overrides=overrides or (), only_list=only_list
+        ),
+    )
+
+
 def register(app: typer.Typer) -> None:
     """Add these commands to the program's."""
-    for command in (checkpoints, deactivate, export):
+    for command in (checkpoints, deactivate, evaluate, export):
         app.command()(command)

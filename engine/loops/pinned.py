@@ -51,6 +51,7 @@ class PinnedSampler:
         settings: SamplingSettings,
         base_model: str | None = None,
         model_path: str | None = None,
+        max_seq_len: int | None = None,
         scope: str | None = None,
         request_seconds: float | None = None,
     ) -> PinnedSampler:
@@ -71,6 +72,7 @@ class PinnedSampler:
                 client = await service.create_sampling_client_async(
                     base_model=base_model,
                     model_path=model_path,
+                    max_seq_len=max_seq_len,
                     timeout=request_seconds,
                     ready_timeout=LOCAL_READY_SECONDS if on_loopback(url) else READY_SECONDS,
                     scope=scope,
@@ -90,6 +92,10 @@ class PinnedSampler:
                 if left is not None:
                     log.error("%s", left)
             raise
+
+    def use_sampling(self, settings: SamplingSettings) -> None:
+        """How :meth:`sample` samples from now on."""
+        self._settings = settings
 
     @property
     def has_deployment(self) -> bool:
