@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from engine.hosting.cleanup import release_left_behind
 from engine.hosting.errors import HostingError
 from engine.hosting.prepare import load_project
+from engine.recipes.registry import RECIPES
 from engine.store.redact import REMOVED
 from engine.store.rows import CheckpointRow, RunRow, RunState
 from engine.store.store import Store
@@ -31,6 +32,9 @@ MAY_CHANGE = (
     "training.max_rollout_retries",
     "training.max_consecutive_unusable_groups",
     "training.learning_rate",
+    "training.epochs",
+    "training.validate_every",
+    "training.early_stop_*",
     "runtime.config.*_timeout_seconds",
     "runtime.config.sandbox.ttl",
     "compute.keep_run",
@@ -45,7 +49,7 @@ MAY_CHANGE = (
     "providers.*",
 )
 """Settings that a resumed run may have other than before. All others decide what it is trained on, and how."""
-WITH_WARNING = ("training.learning_rate",)
+WITH_WARNING = ("training.learning_rate", "training.epochs")
 """Those of them that bend the curve; changing one is told in the run's log."""
 
 
@@ -68,7 +72,7 @@ class Resumption:
 
     def take_up(self, project: Project) -> TakeUp:
         """What the store changes when the run is taken up."""
-        from engine.recipes.rl.cursor import take_up
+        from engine.recipes.registry import take_up
 
         run = self.run
         loops_runs = [*run.info.get("loops_runs", []), *([run.loops_run_id] if run.loops_run_id else [])]
@@ -80,7 +84,7 @@ class Resumption:
         }
         changes = {
             "config_toml": project.config_toml,
-            "max_steps": project.config.training.max_steps,
+            "max_steps": project.config.training.max_steps or run.max_steps,
             "info": {
                 **run.info,
                 "loops_runs": list(dict.fromkeys(loops_runs)),
@@ -115,12 +119,17 @@ def load_resumed(ref: str, overrides: Sequence[str], project_dir: Path) -> tuple
     Raises ConfigError, StoreError (an unknown run) or HostingError where it cannot go on, with one sentence.
     """
     run, checkpoint = _ended_run(ref, project_dir)
-    project = load_project(run.config_path, [*overrides, *_secrets(run)], project_dir, text=_as_written(run))
+    project = project_as_run(run, overrides, project_dir)
     try:
         return project, _resumption(run, checkpoint, project)
     except BaseException:
         project.close()
         raise
+
+
+def project_as_run(run: RunRow, overrides: Sequence[str], project_dir: Path) -> Project:
+    """A run's config as it was started, with these overrides. Blocks. Raises ConfigError or HostingError."""
+    return load_project(run.config_path, [*overrides, *_secrets(run)], project_dir, text=_as_written(run))
 
 
 def resumed_by(project: Project, ref: str, project_dir: Path) -> Resumption:
@@ -138,7 +147,7 @@ def _ended_run(ref: str, project_dir: Path) -> tuple[RunRow, CheckpointRow | Non
         checkpoint = reader.last_checkpoint(run.run_id)
     if not run.state.final:
         raise HostingError(f"run {run.run_id} is {run.state}; only a run that has ended can be resumed")
-    if run.recipe != "rl":
+    if run.recipe not in RECIPES:
         raise HostingError(f"run {run.run_id} is of the recipe {run.recipe!r}, which cannot be resumed")
     return run, checkpoint
 
@@ -169,11 +178,11 @@ async def require_resumable(
 
     Raises HostingError or StoreError.
     """
-    from engine.recipes.rl.cursor import identity_problem
+    from engine.recipes.registry import identity_problem
 
     run = resumption.run
     if resumption.checkpoint is not None:
-        problem = await asyncio.to_thread(identity_problem, resumption.checkpoint.cursor, project)
+        problem = await asyncio.to_thread(identity_problem, run.recipe, resumption.checkpoint.cursor, project)
         if problem is not None:
             raise HostingError(f"run {run.run_id} cannot be resumed: {problem}")
     report = await release_left_behind(project_dir, runs=[run.run_id])
@@ -190,7 +199,7 @@ async def require_resumable(
 
 def _require_steps_left(run: RunRow, checkpoint: CheckpointRow | None, project: Project) -> None:
     steps = project.config.training.max_steps
-    if checkpoint is not None and checkpoint.step >= steps:
+    if steps is not None and checkpoint is not None and checkpoint.step >= steps:
         raise HostingError(
             f"run {run.run_id} has trained all its {checkpoint.step} steps; to go on, raise them: "
             f"--set training.max_steps={checkpoint.step * 2}"
@@ -204,15 +213,16 @@ def _require_steps_left(run: RunRow, checkpoint: CheckpointRow | None, project: 
 
 def _harmless_changes(run: RunRow, project: Project) -> list[Change]:
     """What is set other than before. Raises HostingError where a change would make the curve lie."""
+    from engine.config.any_recipe import settings_type
     from engine.config.comparing import changes
-    from engine.config.settings import Settings
 
     if str(project.scope) != run.scope:
         raise HostingError(
             f"run {run.run_id} ran on the scope {run.scope!r}, and it would go on on {str(project.scope)!r}; set "
             "BASETEN_LOOPS_SCOPE as it was"
         )
-    before = Settings.model_validate(tomllib.loads(run.config_toml)).model_dump(mode="json")
+    table = tomllib.loads(run.config_toml)
+    before = settings_type(table).model_validate(table).model_dump(mode="json")
     found = [
         change
         for change in changes(before, project.config.model_dump(mode="json"))
