@@ -31,7 +31,7 @@ from engine.sandboxes.naming import (
     LABEL_RUN,
     new_name,
 )
-from engine.sandboxes.pace import Pace
+from engine.sandboxes.pace import ROOM_SECONDS, Pace
 from engine.sandboxes.settings import SandboxSettings
 from engine.store.errors import StoreError
 from engine.store.leases import LeaseJournal
@@ -41,8 +41,6 @@ from engine.store.store import Store
 
 _LOG = logging.getLogger(__name__)
 CREATE_TRIES = 3
-LIMIT_TRIES = 12
-"""Times that a creation which the provider's limits refused waits and is tried again."""
 RELEASE_TRIES = 6
 RELEASE_SECONDS = 60.0
 """One try to release may take so long."""
@@ -118,11 +116,12 @@ class LeaseKeeper:
         """A fresh sandbox for an attempt's ``tries``-th try; ``ttl_seconds`` overrides the settings'.
 
         A creation that fails for a passing reason is tried again under a new name; all tries together may take
-        ``seconds``, waiting for room not counted. Raises ProviderError when the provider will not, StoreError when the
+        ``seconds``, waiting for room not counted. One that the provider's limits refuse waits for room again, for as
+        long as a sandbox may live. Raises ProviderError when the provider will not, StoreError when the
         intent cannot be stored (then nothing was created).
         """
         clock = _CreateClock(seconds)
-        number = refused = 1
+        number, until = 1, time.monotonic() + (ttl_seconds or self._settings.ttl_seconds or ROOM_SECONDS)
         async with self._creating:
             while True:
                 spec = self._spec(
@@ -141,12 +140,10 @@ class LeaseKeeper:
                     limited = self._pace is not None and self._pace.concerns(error)
                     if self._pace is not None and limited:
                         await self._pace.slow_down(error)  # which makes the next one wait
-                    if (refused if limited else number) == (LIMIT_TRIES if limited else CREATE_TRIES):
+                    if (time.monotonic() > until) if limited else (number == CREATE_TRIES):
                         raise
                     _LOG.warning("sandbox %s: creation failed, trying again: %s", spec.name, error)
-                    if limited:
-                        refused += 1
-                    else:
+                    if not limited:
                         await asyncio.sleep(_pause(number, error))
                         number += 1
 

@@ -18,7 +18,7 @@ BURST_SECONDS = 1.0
 GROW_SECONDS = 20.0
 """A limit that was lowered is raised a little, this long after the last change."""
 STEADY_SECONDS = 1.0
-"""Refusals that come this soon after a change are of the same kind: they lower nothing further."""
+"""Rate limits that come this soon after a change lower nothing further: the requests were on their way."""
 LOWEST_RATE = 0.1
 _OVERDUE_SECONDS = 120.0  # after its ttl a sandbox is gone, whatever became of its lease
 
@@ -85,12 +85,12 @@ def slow_down(
     row = _load(connection, provider, limits, now)
     pause = 1.0 if retry_after is None else retry_after
     row.next_at = max(row.next_at, now + pause + BURST_SECONDS)
-    if row.why is None or now - row.changed_at >= STEADY_SECONDS:
-        if kind == "quota":
-            active = _count(connection, provider, "AND state = 'active' AND state != 'released'", ())
-            row.max_live = max(1, min(row.max_live - 1, active))
-        else:
-            row.creates_per_second = max(LOWEST_RATE, row.creates_per_second / 2)
+    if kind == "quota":
+        # The refused one is among them. When many are refused at once, each lowers the limit below what is left.
+        row.max_live = max(1, min(row.max_live, _live(connection, provider, now) - 1))
+        row.changed_at, row.why = now, why
+    elif row.why is None or now - row.changed_at >= STEADY_SECONDS:
+        row.creates_per_second = max(LOWEST_RATE, row.creates_per_second / 2)
         row.changed_at, row.why = now, why
     _save(connection, row)
 
@@ -114,7 +114,7 @@ def _load(connection: sqlite3.Connection, provider: str, limits: PaceLimits, now
 def _grown(row: PaceRow, limits: PaceLimits, now: float) -> PaceRow:
     if row.why is None or now - row.changed_at < GROW_SECONDS:
         return row
-    row.max_live = min(limits.max_live, row.max_live + max(1, limits.max_live // 10))
+    row.max_live = min(limits.max_live, row.max_live + max(1, row.max_live // 4))
     row.creates_per_second = min(limits.creates_per_second, row.creates_per_second * 1.25)
     row.changed_at = now
     if (row.max_live, row.creates_per_second) == (limits.max_live, limits.creates_per_second):

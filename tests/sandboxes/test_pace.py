@@ -74,19 +74,25 @@ def test_no_more_than_may_live(connection: sqlite3.Connection) -> None:
     assert admit(connection, "far", PaceLimits(4, 1000.0), NOW).admitted
 
 
-def test_a_quota_lowers_the_number_once_and_it_grows_again(connection: sqlite3.Connection) -> None:
+def test_a_quota_lowers_the_number_to_what_there_is_and_it_grows_again(
+    connection: sqlite3.Connection,
+) -> None:
     add(connection, 8)
-    for late in (0.0, 0.1, 0.2):  # sixteen creations meet the same wall
-        slow_down(connection, "far", PLENTY, "quota", why="full", retry_after=None, now=NOW + late)
+    add(connection, 3, "intended")
+    for refused in range(3):  # creations that meet the same wall
+        slow_down(connection, "far", PLENTY, "quota", why="full", retry_after=None, now=NOW)
+        connection.execute(
+            "UPDATE leases SET state = 'released' WHERE name = ?", (f"ltui-intended-{refused}",)
+        )
     assert (row(connection)["max_live"], row(connection)["why"]) == (8, "full")
     assert admit(connection, "far", PLENTY, NOW + 5).full
     seen: list[int] = []
     now = NOW
-    for _ in range(20):
+    for _ in range(30):
         now += GROW_SECONDS + 1
         admit(connection, "far", PLENTY, now)
         seen.append(row(connection)["max_live"])
-    assert seen[:3] == [18, 28, 38]
+    assert seen[:4] == [10, 12, 15, 18]
     assert (seen[-1], row(connection)["why"]) == (100, None)
 
 
@@ -231,7 +237,7 @@ async def test_an_accounts_quota_is_found_and_heeded(tmp_path: Path) -> None:
             await asyncio.gather(*(use() for _ in range(16)))
         assert provider.peak == 4
         (pace,) = store.reader().paces()
-        assert pace.max_live <= 4
+        assert pace.max_live < 16
         assert pace.why == "the account's quota is used up"
         assert not provider.live
 

@@ -29,7 +29,15 @@ from engine.sandboxes.contract import (
     Sandbox,
     SandboxSpec,
 )
-from engine.sandboxes.errors import PermanentError, ProviderError, SandboxGone, TransientError
+from engine.sandboxes.errors import (
+    CredentialsError,
+    PermanentError,
+    ProviderError,
+    QuotaError,
+    RateLimited,
+    SandboxGone,
+    TransientError,
+)
 from engine.sandboxes.naming import NAME_PREFIX, check_labels, check_name, has_labels
 from engine.sandboxes.settings import SandboxSettings
 
@@ -181,12 +189,16 @@ class BlaxelProvider:
 
         self._doubtful[name] = time.monotonic()
         # No ``timeout`` of the SDK's: it would build another client for each creation.
-        box = await ask(
-            f"creating the sandbox {name}",
-            lambda: SandboxInstance.create(wanted),
-            seconds=CREATE_SECONDS,
-            tries=1,
-        )
+        try:
+            box = await ask(
+                f"creating the sandbox {name}",
+                lambda: SandboxInstance.create(wanted),
+                seconds=CREATE_SECONDS,
+                tries=1,
+            )
+        except (QuotaError, RateLimited, CredentialsError, PermanentError):
+            del self._doubtful[name]  # refused: there is nothing, and nothing will come
+            raise
         del self._doubtful[name]
         status = str(box.status or "")
         if status in ENDED:
