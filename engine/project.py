@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.checking.episode import LoadedEpisode, load_episode
+from engine.config.any_recipe import AnySettings
 from engine.config.loading import LoadedConfig, load_config
 from engine.config.local_models import model_directory
 from engine.config.modules import ProjectModules
@@ -25,6 +26,7 @@ from engine.config.overrides import Overrides
 from engine.config.problems import ConfigError, Problem
 from engine.config.report import CheckReport
 from engine.config.settings import EffectiveScope, Settings
+from engine.config.sft import SftSettings
 from engine.config.tasks import LoadedTask, load_tasks
 
 if TYPE_CHECKING:
@@ -46,10 +48,20 @@ class Project:
         self.loaded = loaded
         self.path: Path = loaded.path
         self.source: Path = loaded.source
-        self.config: Settings = loaded.settings
+        self.config: AnySettings = loaded.settings
         self.modules = ProjectModules(loaded.directory)
         self._episode: LoadedEpisode | None = None
         self._tasks: list[LoadedTask] | None = None
+
+    @property
+    def rl(self) -> Settings:
+        """The settings of an RL config. Raises TypeError for another recipe's."""
+        return self.loaded.rl
+
+    @property
+    def sft(self) -> SftSettings:
+        """The settings of an SFT config. Raises TypeError for another recipe's."""
+        return self.loaded.sft
 
     @property
     def directory(self) -> Path:
@@ -106,7 +118,7 @@ class Project:
     def tasks(self) -> list[LoadedTask]:
         """Every task, validated as the episode's task type. Raises ConfigError with all bad lines."""
         if self._tasks is None:
-            self._tasks = load_tasks(self.config.runtime.config.tasks, self.episode().task_type)
+            self._tasks = load_tasks(self.rl.runtime.config.tasks, self.episode().task_type)
         return self._tasks
 
     def describe(self) -> list[str]:

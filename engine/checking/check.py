@@ -43,13 +43,13 @@ async def check(project: Project, *, loops: bool = True) -> CheckReport:
     if episode is not None:
         tasks = await _attempt(project.tasks, TASKS_SECONDS, "reading the tasks", report)
         if tasks is not None:
-            report.lines.append(f"Runtime: {project.config.runtime.factory}; tasks: {len(tasks)}")
+            report.lines.append(f"Runtime: {project.rl.runtime.factory}; tasks: {len(tasks)}")
         report.lines.append(_capabilities(project, episode))
     await check_sandboxes(project, report)
     if not any(finding.key == "model.base_model" for finding in report.findings):
         await check_rendering(project, report)  # the tokenizer of a model that is not there says nothing
     _check_sampling(project, report)
-    for doubt in loss_config_doubts(project.config):
+    for doubt in loss_config_doubts(project.rl):
         report.add(Severity.WARNING, project.loaded.problem(doubt.key or "", doubt.text, doubt.remedy))
     check_output(project, report)
     report.lines += _training_lines(project)
@@ -78,7 +78,7 @@ async def _attempt[ResultT](
 def _capabilities(project: Project, episode: LoadedEpisode) -> str:
     cls, name = episode.cls, episode.name
     # What the runtime has to hold for an attempt: the policy while it samples, a sandbox from setup to grading.
-    phases = "sampling" if project.config.runtime.config.sandbox is None else "setup, sampling, grading"
+    phases = "sampling" if project.rl.runtime.config.sandbox is None else "setup, sampling, grading"
     return (
         f"Capabilities: model access {cls.model_access} ({name}.model_access); runtime-acquired phases {phases}; "
         f"grading retries {cls.grading_retries} ({name}.grading_retries); group grading false"
@@ -87,7 +87,7 @@ def _capabilities(project: Project, episode: LoadedEpisode) -> str:
 
 def _check_sampling(project: Project, report: CheckReport) -> None:
     """The trainer scores every token at temperature 1 over the whole vocabulary; other samplers bias the ratio."""
-    sampling = project.config.sampling
+    sampling = project.rl.sampling
     doubts = []
     if sampling.temperature != 1.0:
         doubts.append(("temperature", sampling.temperature, "1.0"))
@@ -109,7 +109,7 @@ def _check_sampling(project: Project, report: CheckReport) -> None:
 
 def _phases(project: Project) -> dict[str, float]:
     """How long each phase of an attempt may take, in seconds."""
-    runtime = project.config.runtime.config
+    runtime = project.rl.runtime.config
     phases = {
         "setup": runtime.setup_timeout_seconds,
         "agent": runtime.agent_timeout_seconds,
@@ -119,14 +119,14 @@ def _phases(project: Project) -> dict[str, float]:
 
 
 def _training_lines(project: Project) -> list[str]:
-    training, phases = project.config.training, _phases(project)
+    training, phases = project.rl.training, _phases(project)
     clock = " + ".join(f"{name} {seconds:g}" for name, seconds in phases.items())
     return [
         f"Mode: {training.mode}; batch: {training.groups_per_step} × {training.group_size}",
         f"Loss: {training.loss}",
         f"Loss aggregation: {training.loss_aggregation}",
         f"Rollout clock: {sum(phases.values()):g}s ({clock})",
-        f"Concurrency: {project.config.max_concurrent_rollouts} attempts at once, grading included",
+        f"Concurrency: {project.rl.max_concurrent_rollouts} attempts at once, grading included",
     ]
 
 

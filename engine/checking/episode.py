@@ -43,7 +43,7 @@ def load_episode(config: LoadedConfig, modules: ProjectModules) -> LoadedEpisode
     from engine.episodes.cookbook import answer_for_cookbook
 
     answer_for_cookbook()
-    named = config.settings.runtime.config.episode
+    named = config.rl.runtime.config.episode
     module_name, _, class_name = named.partition(":")
     try:
         module = modules.load(module_name)
@@ -155,7 +155,7 @@ def _check_task_type(config: LoadedConfig, task_type: Any, class_name: str) -> N
 
 
 def _options(config: LoadedConfig, options_type: Any, class_name: str) -> Any:
-    given = config.settings.runtime.config.options
+    given = config.rl.runtime.config.options
     if options_type in (None, NoneType):
         if given:
             _raise(config, f"{class_name} takes no options", "Remove [runtime.config.options]", key=_OPTIONS)

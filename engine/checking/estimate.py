@@ -173,7 +173,7 @@ def check_estimate(
     project: Project, options: Any, clock_seconds: float, measured: Measured | None, report: CheckReport
 ) -> None:
     """Add the estimate to the report, and a warning for each bound of [budget] that it passes."""
-    settings = project.config
+    settings = project.rl
     found = estimate(settings, str(project.scope), options, clock_seconds, measured)
     report.estimate = found.to_json()
     report.lines += lines(found, settings)

@@ -30,7 +30,7 @@ FILES_OF_A_RUN = 100
 async def check_sandboxes(project: Project, report: CheckReport) -> None:
     """Nothing to do where the config has no sandboxes. A local sandbox is tried for real, and is gone afterwards; Blaxel
     is asked whether it takes the credentials, which costs nothing."""
-    table = project.config.runtime.config.sandbox
+    table = project.rl.runtime.config.sandbox
     if table is None:
         return
     _check_ttl(project, table, report)
@@ -39,7 +39,7 @@ async def check_sandboxes(project: Project, report: CheckReport) -> None:
         provider = open_provider(
             project.working_dir,
             settings,
-            blaxel=project.config.providers.blaxel,
+            blaxel=project.rl.providers.blaxel,
             environ=project.loaded.environ,
         )
     except SandboxError as error:
@@ -67,7 +67,7 @@ async def check_sandboxes(project: Project, report: CheckReport) -> None:
 
 def attempt_seconds(project: Project) -> float:
     """One attempt's deadlines together, as a sandbox has to outlast them."""
-    runtime = project.config.runtime.config
+    runtime = project.rl.runtime.config
     return (
         runtime.provision_timeout_seconds
         + runtime.setup_timeout_seconds
@@ -98,7 +98,7 @@ def _minutes(seconds: float) -> str:
 
 
 def _check_room(project: Project, report: CheckReport) -> None:
-    attempts, limits = project.config.max_concurrent_rollouts, project.config.providers.blaxel
+    attempts, limits = project.rl.max_concurrent_rollouts, project.rl.providers.blaxel
     if attempts > limits.max_live:
         report.add(
             Severity.WARNING,
@@ -118,7 +118,7 @@ def _line(project: Project, table: SandboxTable, found: ProviderReport) -> str:
     ttl = table.ttl or f"{derived_ttl(attempt_seconds(project)):g}s (derived from the attempt's deadlines)"
     line = f"Sandboxes: {found.provider}, isolation {found.isolation}; {sizes}; ttl {ttl}"
     if found.isolation == Isolation.REMOTE:
-        limits = project.config.providers.blaxel
+        limits = project.rl.providers.blaxel
         line += f"; at most {limits.max_live} at once, {limits.creates_per_second:g} made a second"
     return line
 
@@ -147,7 +147,7 @@ def open_files_needed(attempts: int, creates: int) -> int:
 
 def _check_open_files(project: Project, settings: SandboxSettings, report: CheckReport) -> None:
     limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    attempts = project.config.max_concurrent_rollouts
+    attempts = project.rl.max_concurrent_rollouts
     needed = open_files_needed(attempts, settings.max_concurrent_creates)
     if limit == resource.RLIM_INFINITY or needed <= limit:
         return

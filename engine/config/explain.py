@@ -7,6 +7,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from engine.config.any_recipe import RECIPES
 from engine.config.later import is_later
 from engine.config.problems import Problem, did_you_mean
 from engine.config.settings import Settings
@@ -29,7 +30,7 @@ _WANTED = {
 }
 _MOST_LISTED = 12
 _MOST_TOLD = 100  # a file that is no config at all can have a hundred thousand unknown keys
-_LATER_VALUES = {("recipe", "sft"), ("training.mode", "async")}
+_LATER_VALUES = {("training.mode", "async")}
 
 
 def explain(error: ValidationError, *, model: type[BaseModel] = Settings) -> list[Problem]:
@@ -88,19 +89,22 @@ def _explain_one(detail: ErrorDetails, model: type[BaseModel]) -> Problem:
         description = known_keys(model).get(key)
         if key == "recipe":
             return Problem(
-                "the config does not say what it is for", key=key, remedy='Add recipe = "rl" at the top'
+                "the config does not say what it is for",
+                key=key,
+                remedy='Add recipe = "rl" (or "sft") at the top',
             )
         description = description.removesuffix(" Required.") if description else None
         section = _is_section(key, model)
         what = f"the table [{key}] is missing" if section else f"{named(key)} is missing"
         return Problem(what, key=key, remedy=f"Add it: {description}" if description else "Add it")
     if isinstance(given, str) and (key, given) in _LATER_VALUES:
-        rest = "sync" if key == "training.mode" else "rl"
         return Problem(
-            f'{named(key)} = "{given}" is not available in this version', key=key, remedy=f'Use "{rest}"'
+            f'{named(key)} = "{given}" is not available in this version', key=key, remedy='Use "sync"'
         )
     if kind == "literal_error":
         expected = str(context.get("expected", ""))
+        if key == "recipe":
+            expected = " or ".join(f"'{recipe}'" for recipe in RECIPES)
         options = [option.strip(" '\"") for option in expected.replace(" or ", ", ").split(", ")]
         meant = did_you_mean(given, options) if isinstance(given, str) else None
         remedy = f'Did you mean "{meant}"?' if meant else f"It can be {expected}"
@@ -144,6 +148,11 @@ def _unknown_key(key: str, model: type[BaseModel]) -> Problem:
         meant = None
     elsewhere = [name for name in known if name.rpartition(".")[2] == last]
     text = f"unknown key {last!r} in [{section}]" if section else f"unknown key {last!r}"
+    other = next(
+        (name for name, kind in RECIPES.items() if kind is not model and key in known_keys(kind)), None
+    )
+    if other is not None:
+        return Problem(text, key=key, remedy=f'It belongs to configs with recipe = "{other}"')
     if elsewhere:
         home = elsewhere[0].rpartition(".")[0]
         return Problem(

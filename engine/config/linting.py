@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from engine.config.any_recipe import AnySettings
+from engine.config.data_files import data_file_problems
 from engine.config.environment import read_env_files
 from engine.config.loading import place, validate
 from engine.config.local_models import model_directory, shipped_models
@@ -20,6 +22,7 @@ from engine.config.positions import KeyLines, json_key_lines, toml_key_lines
 from engine.config.problems import ConfigError, Problem, did_you_mean
 from engine.config.report import Finding, Severity
 from engine.config.settings import EffectiveScope, Settings, loss_config_doubts
+from engine.config.sft import SftSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +33,7 @@ class Linted:
     table: (
         dict[str, Any] | None
     )  # paths absolute and the runs' name filled in, as a run's stored config has them
-    settings: Settings | None
+    settings: AnySettings | None
     scope: EffectiveScope | None
     lines: KeyLines = field(repr=False)
 
@@ -64,10 +67,13 @@ def lint(text: str, path: Path, *, working_dir: Path, environ: Mapping[str, str]
     problems += trouble
     warnings: list[Problem] = []
     if settings is not None:
-        problems += _missing_beside(settings, source.parent)
+        if isinstance(settings, SftSettings):
+            problems += data_file_problems(settings.data)
+        else:
+            problems += _missing_beside(settings, source.parent)
+            warnings = list(loss_config_doubts(settings))
         if scope == "local":
             problems += _missing_model(settings.model.base_model)
-        warnings = list(loss_config_doubts(settings))
     findings = [
         Finding.of(severity, place(problem, source, lines, {}))
         for severity, found in ((Severity.ERROR, problems), (Severity.WARNING, warnings))

@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from engine.config.any_recipe import AnySettings, problems_between_keys, settings_type
 from engine.config.bundled import bundled_path
 from engine.config.environment import apply_to_process, read_env_files
 from engine.config.explain import explain
@@ -18,9 +19,10 @@ from engine.config.parsing import read_config
 from engine.config.positions import KeyLines
 from engine.config.problems import ConfigError, Problem
 from engine.config.secrets import redact, secret_values
-from engine.config.settings import EffectiveScope, Settings, rule_problems, scope_of
+from engine.config.settings import EffectiveScope, Settings, scope_of
+from engine.config.sft import SftSettings
 
-_PATH_KEYS = ("runtime.config.tasks", "eval.tasks")
+_PATH_KEYS = ("runtime.config.tasks", "eval.tasks", "data.train", "data.validation")
 _MAYBE_PATH_KEYS = ("model.tokenizer", "model.base_model")
 
 
@@ -31,7 +33,7 @@ class LoadedConfig:
     path: Path  # absolute, as it was named
     source: Path  # the file it is, links followed; paths and modules lie beside it
     working_dir: Path
-    settings: Settings
+    settings: AnySettings
     scope: EffectiveScope
     overrides: dict[str, Any]
     environ: Mapping[
@@ -40,6 +42,20 @@ class LoadedConfig:
     env_files: tuple[Path, ...]
     table: dict[str, Any]  # as written, overrides applied, paths absolute
     lines: KeyLines = field(repr=False)
+
+    @property
+    def rl(self) -> Settings:
+        """The settings of an RL config. Raises TypeError for another recipe's."""
+        if not isinstance(self.settings, Settings):
+            raise TypeError(f"{self.source} is of the recipe {self.settings.recipe!r}, not 'rl'")
+        return self.settings
+
+    @property
+    def sft(self) -> SftSettings:
+        """The settings of an SFT config. Raises TypeError for another recipe's."""
+        if not isinstance(self.settings, SftSettings):
+            raise TypeError(f"{self.source} is of the recipe {self.settings.recipe!r}, not 'sft'")
+        return self.settings
 
     @property
     def directory(self) -> Path:
@@ -126,7 +142,7 @@ def load_config(
 
 def validate(
     table: dict[str, Any], overrides: Mapping[str, Any], source: Path, base: Path, environ: Mapping[str, str]
-) -> tuple[Settings | None, EffectiveScope, list[Problem]]:
+) -> tuple[AnySettings | None, EffectiveScope, list[Problem]]:
     """The settings of a table (None where it holds none), the scope, and every problem, not yet placed on lines.
 
     ``table`` is filled in on the way: its paths become absolute, and its runs get a name.
@@ -134,13 +150,14 @@ def validate(
     scope, scope_problem = _scope(table, environ)
     _make_paths_absolute(table, overrides, source.parent, base, local=scope == "local")
     _fill_name(table, source)
-    settings: Settings | None = None
+    settings: AnySettings | None = None
+    kind = settings_type(table)
     try:
-        settings = Settings.model_validate(table)
+        settings = kind.model_validate(table)
     except ValidationError as error:
-        problems = explain(error)
+        problems = explain(error, model=kind)
     else:
-        problems = list(rule_problems(settings, scope))
+        problems = list(problems_between_keys(settings, scope))
     if scope_problem is not None:
         problems.append(scope_problem)
     return settings, scope, problems
@@ -211,8 +228,13 @@ def _change(table: dict[str, Any], key: str, change: Any) -> None:
     here: Any = table
     for part in path:
         here = here.get(part) if isinstance(here, dict) else None
-    if isinstance(here, dict) and isinstance(here.get(last), str):
-        here[last] = change(here[last])
+    if not isinstance(here, dict):
+        return
+    value = here.get(last)
+    if isinstance(value, str):
+        here[last] = change(value)
+    elif isinstance(value, list):
+        here[last] = [change(item) if isinstance(item, str) else item for item in value]
 
 
 def _fill_name(table: dict[str, Any], source: Path) -> None:

@@ -94,16 +94,11 @@ def scope_of(configured: Scope | None, from_environment: str | None) -> Effectiv
     )
 
 
-def rule_problems(settings: Settings, scope: EffectiveScope) -> Iterator[Problem]:
-    """What no single key shows: keys that contradict each other, or that do nothing where the run goes."""
+def rule_problems(settings: Settings) -> Iterator[Problem]:
+    """What no single key of an RL config shows: keys that contradict each other."""
     if settings.runtime.config.sandbox is not None:
         yield from _sandbox_problems(settings.runtime.config.sandbox)
-    training, model, sampling, compute = (
-        settings.training,
-        settings.model,
-        settings.sampling,
-        settings.compute,
-    )
+    training, model, sampling = settings.training, settings.model, settings.sampling
     for key in ("max_steps_off_policy", "max_policy_delta_in_trajectory"):
         if getattr(training, key) != 0:
             yield Problem(
@@ -134,38 +129,11 @@ def rule_problems(settings: Settings, scope: EffectiveScope) -> Iterator[Problem
             key="eval.max_tokens",
             remedy="Set it below max_seq_len",
         )
-    prices = settings.prices.model_dump(exclude={"currency"}, exclude_none=True)
-    if settings.budget.max_cost is not None and not prices:
-        yield Problem(
-            "[budget] max_cost is set, but no price is: nothing could be counted",
-            key="budget.max_cost",
-            remedy="Give what you pay in [prices], such as sandbox_gb_hour, or use max_hours or max_tokens",
-        )
     if "skip_token_normalization" in training.loss_config:
         yield Problem(
             "[training.loss_config] skip_token_normalization is set by [training] loss_aggregation",
             key="training.loss_config.skip_token_normalization",
             remedy="Remove it and choose loss_aggregation 'sum' or 'token_mean'",
-        )
-    if scope != "dedicated":
-        where = {
-            "local": "this run is local",
-            "serverless": "a serverless run shares a pool",
-            "auto": "this config does not say [compute] scope = 'dedicated'",
-        }[scope]
-        for key in ("replicas", "spot"):
-            if getattr(compute, key) is not None:
-                yield Problem(
-                    f"[compute] {key} sizes a dedicated deployment, and {where}",
-                    key=f"compute.{key}",
-                    remedy=f"Remove {key}, or set [compute] scope = 'dedicated'",
-                )
-    if scope == "local" and compute.base_url is not None:
-        yield Problem(
-            "[compute] base_url names a Loops service, but a local run starts its own server",
-            key="compute.base_url",
-            remedy="Remove base_url; to use a server that already runs, set scope = 'dedicated' and BASETEN_API_KEY "
-            "to its key",
         )
 
 

@@ -12,9 +12,10 @@ import traceback
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from engine.config.problems import ConfigError
+from engine.config.sft import SftSettings
 from engine.hosting.errors import HostingError
 from engine.hosting.local_server import LocalServer
 from engine.hosting.pulse import Pulse
@@ -31,6 +32,7 @@ from engine.store.schema import STORE_DIRECTORY
 from engine.store.store import Store
 
 if TYPE_CHECKING:
+    from engine.config.any_recipe import AnySettings
     from engine.project import Project
 
 log = logging.getLogger(__name__)
@@ -130,10 +132,8 @@ class RunHost:
             config_toml=project.config_toml,
             run_dir=str(project.runs_dir / run_id),
             base_model=config.model.base_model,
-            max_steps=config.training.max_steps,
-            mode=str(config.training.mode),
-            group_size=config.training.group_size,
-            groups_per_step=config.training.groups_per_step,
+            max_steps=config.training.max_steps or 0,  # 0: not known before the data is read
+            **_of_recipe(config),
             scope=str(project.scope),
             info={
                 "config_sha256": config_digest(project.source),
@@ -249,12 +249,9 @@ class RunHost:
     def _recipe(self) -> Train:
         if self._train_function is not None:
             return self._train_function
-        recipe = str(self._project.config.recipe)
-        if recipe != "rl":
-            raise RunFailed(f"recipe {recipe!r} cannot be run by this version of loops-tui")
-        from engine.recipes.rl.run import train  # the SDK and the tokenizer come with it
+        from engine.recipes.registry import train_of
 
-        return train
+        return train_of(str(self._project.config.recipe))  # the SDK and the tokenizer come with it
 
     # -- the end ------------------------------------------------------------------------------------------------
 
@@ -323,6 +320,18 @@ class RunHost:
         path = write_crash(self._store.project_dir, self._store.redactor.text, error)
         text = self._store.redactor.text(f"{type(error).__name__}: {error}".strip())
         return f"internal error: {' '.join(text.split())[:300]} (details in {path})"
+
+
+def _of_recipe(config: AnySettings) -> dict[str, Any]:
+    """What a run's row says of its recipe's own settings."""
+    if isinstance(config, SftSettings):
+        return {"mode": ""}
+    training = config.training
+    return {
+        "mode": str(training.mode),
+        "group_size": training.group_size,
+        "groups_per_step": training.groups_per_step,
+    }
 
 
 async def _no_exit(training: Awaitable[Outcome]) -> Outcome:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.hosting.cleanup import release_left_behind
-from engine.hosting.errors import HostingError
+from engine.hosting.errors import ResumeRefused
 from engine.hosting.prepare import load_project
 from engine.recipes.registry import RECIPES
 from engine.store.redact import REMOVED
@@ -109,14 +109,14 @@ def load_run(
     if resume is not None:
         return load_resumed(resume, overrides, project_dir)
     if config is None:
-        raise HostingError("neither a config nor a run to resume was named")
+        raise ResumeRefused("neither a config nor a run to resume was named")
     return load_project(config, overrides, project_dir), None
 
 
 def load_resumed(ref: str, overrides: Sequence[str], project_dir: Path) -> tuple[Project, Resumption]:
     """The run that ``ref`` means, with the config it was started with and these overrides. Blocks.
 
-    Raises ConfigError, StoreError (an unknown run) or HostingError where it cannot go on, with one sentence.
+    Raises ConfigError, StoreError (an unknown run) or ResumeRefused where it cannot go on, with one sentence.
     """
     run, checkpoint = _ended_run(ref, project_dir)
     project = project_as_run(run, overrides, project_dir)
@@ -128,27 +128,27 @@ def load_resumed(ref: str, overrides: Sequence[str], project_dir: Path) -> tuple
 
 
 def project_as_run(run: RunRow, overrides: Sequence[str], project_dir: Path) -> Project:
-    """A run's config as it was started, with these overrides. Blocks. Raises ConfigError or HostingError."""
+    """A run's config as it was started, with these overrides. Blocks. Raises ConfigError or ResumeRefused."""
     return load_project(run.config_path, [*overrides, *_secrets(run)], project_dir, text=_as_written(run))
 
 
 def resumed_by(project: Project, ref: str, project_dir: Path) -> Resumption:
-    """How a loaded project goes on with a run of its store. Blocks. Raises StoreError or HostingError."""
+    """How a loaded project goes on with a run of its store. Blocks. Raises StoreError or ResumeRefused."""
     return _resumption(*_ended_run(ref, project_dir), project)
 
 
 def _ended_run(ref: str, project_dir: Path) -> tuple[RunRow, CheckpointRow | None]:
     if not Store.exists(project_dir):
-        raise HostingError(f"there is no run {ref!r}: {project_dir} has no runs yet")
+        raise ResumeRefused(f"there is no run {ref!r}: {project_dir} has no runs yet")
     with Store.open(project_dir) as store:
         store.reconcile()
         reader = store.reader()
         run = reader.run(ref)
         checkpoint = reader.last_checkpoint(run.run_id)
     if not run.state.final:
-        raise HostingError(f"run {run.run_id} is {run.state}; only a run that has ended can be resumed")
+        raise ResumeRefused(f"run {run.run_id} is {run.state}; only a run that has ended can be resumed")
     if run.recipe not in RECIPES:
-        raise HostingError(f"run {run.run_id} is of the recipe {run.recipe!r}, which cannot be resumed")
+        raise ResumeRefused(f"run {run.run_id} is of the recipe {run.recipe!r}, which cannot be resumed")
     return run, checkpoint
 
 
@@ -176,7 +176,7 @@ async def require_resumable(
 ) -> None:
     """Look at what the run goes on with: its tasks, its model and its sandboxes, which are released first.
 
-    Raises HostingError or StoreError.
+    Raises ResumeRefused or StoreError.
     """
     from engine.recipes.registry import identity_problem
 
@@ -184,14 +184,14 @@ async def require_resumable(
     if resumption.checkpoint is not None:
         problem = await asyncio.to_thread(identity_problem, run.recipe, resumption.checkpoint.cursor, project)
         if problem is not None:
-            raise HostingError(f"run {run.run_id} cannot be resumed: {problem}")
+            raise ResumeRefused(f"run {run.run_id} cannot be resumed: {problem}")
     report = await release_left_behind(project_dir, runs=[run.run_id])
     released = len(report.released)
     if released:
         told(f"{released} sandboxes that the run had left behind are released")
     if report.failed or report.skipped_live:
         left = len(report.failed) + len(report.skipped_live)
-        raise HostingError(
+        raise ResumeRefused(
             f"{left} sandboxes of run {run.run_id} could not be released; see `loops-tui leases {run.run_id}`, release "
             f"them with `loops-tui cleanup {run.run_id}`, then resume it"
         )
@@ -200,24 +200,24 @@ async def require_resumable(
 def _require_steps_left(run: RunRow, checkpoint: CheckpointRow | None, project: Project) -> None:
     steps = project.config.training.max_steps
     if steps is not None and checkpoint is not None and checkpoint.step >= steps:
-        raise HostingError(
+        raise ResumeRefused(
             f"run {run.run_id} has trained all its {checkpoint.step} steps; to go on, raise them: "
             f"--set training.max_steps={checkpoint.step * 2}"
         )
     if checkpoint is None and run.state is RunState.DONE:
-        raise HostingError(
+        raise ResumeRefused(
             f"run {run.run_id} is done and has no saved checkpoint: resuming it would train everything again; start "
             "a new run instead"
         )
 
 
 def _harmless_changes(run: RunRow, project: Project) -> list[Change]:
-    """What is set other than before. Raises HostingError where a change would make the curve lie."""
+    """What is set other than before. Raises ResumeRefused where a change would make the curve lie."""
     from engine.config.any_recipe import settings_type
     from engine.config.comparing import changes
 
     if str(project.scope) != run.scope:
-        raise HostingError(
+        raise ResumeRefused(
             f"run {run.run_id} ran on the scope {run.scope!r}, and it would go on on {str(project.scope)!r}; set "
             "BASETEN_LOOPS_SCOPE as it was"
         )
@@ -230,7 +230,7 @@ def _harmless_changes(run: RunRow, project: Project) -> list[Change]:
     ]
     refused = [change for change in found if not _matches(change.key, MAY_CHANGE)]
     if refused:
-        raise HostingError(
+        raise ResumeRefused(
             f"run {run.run_id} cannot be resumed with {_listed(refused)}: that would make one curve of two different "
             "runs; start a new run, with [model] from_checkpoint to keep the weights"
         )
@@ -285,7 +285,7 @@ def _as_written(run: RunRow) -> str:
 def _secrets(run: RunRow) -> list[str]:
     """Overrides for values that were secret and therefore not stored: the config's file still has them.
 
-    Raises HostingError where it does not.
+    Raises ResumeRefused where it does not.
     """
     from engine.config.comparing import flat
     from engine.config.parsing import read_config
@@ -307,7 +307,7 @@ def _secrets(run: RunRow) -> list[str]:
         written = {}
     gone = [key for key in missing if key not in written]
     if gone:
-        raise HostingError(
+        raise ResumeRefused(
             f"run {run.run_id} cannot be resumed: the value of {gone[0]} was secret and was not stored, and {path} no "
             "longer has it"
         )

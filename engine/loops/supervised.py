@@ -24,10 +24,12 @@ class Supervised:
     """What a pass over sequences found.
 
     ``loss``: the mean negative log-likelihood of the trained tokens in nats, each counted with its weight.
-    ``tokens``: how many tokens have a weight above 0. ``metrics``: what the trainer reported beside.
+    ``weight``: the sum of the weights, the loss's denominator. ``tokens``: how many tokens have a weight above 0.
+    ``metrics``: what the trainer reported beside.
     """
 
     loss: float
+    weight: float
     tokens: int
     metrics: dict[str, float] = field(default_factory=dict)
 
@@ -117,4 +119,4 @@ def _measured(rows: Sequence[Targets], outputs: Sequence[Any], session: LoopsSes
     for output, rows_of in zip(outputs, (len(output.loss_fn_outputs) for output in outputs), strict=True):
         for key, value in output.metrics.items():
             metrics[f"train/{key}"] = metrics.get(f"train/{key}", 0.0) + value * rows_of / len(rows)
-    return Supervised(total / weight if weight else 0.0, tokens, metrics)
+    return Supervised(total / weight if weight else 0.0, weight, tokens, metrics)

@@ -41,7 +41,7 @@ async def evaluate(
     project: Project, sandboxes: RunSandboxes, sampler: PinnedSampler, renderer: PolicyRenderer, seed: int
 ) -> tuple[float, float]:
     """(mean reward, share of attempts without a malformed call) of one attempt per held-out task."""
-    episode, settings = project.episode(), project.config
+    episode, settings = project.episode(), project.rl
     held_out = load_tasks(EXAMPLE / "heldout.jsonl", episode.task_type)
     slots = asyncio.Semaphore(AT_ONCE)
 
@@ -115,7 +115,8 @@ async def measure(seed: int, steps: int, sampling_seeds: int, directory: Path) -
             }
             trained = f"bt://loops:{run.loops_run_id}/sampler_weights/default"
             base = str(project.model_dir)
-            for name, place in (("before", {"base_model": base}), ("after", {"model_path": trained})):
+            places: dict[str, dict[str, Any]] = {"before": {"base_model": base}, "after": {"model_path": trained}}
+            for name, place in places.items():
                 sampler = await PinnedSampler.open(
                     url=address.url, api_key=address.key, settings=chosen, **place
                 )

@@ -20,7 +20,7 @@ Load = Callable[..., LoadedConfig]
 
 
 def test_the_defaults_hold(write: Write, load: Load, tmp_path: Path) -> None:
-    settings = load(write()).settings
+    settings = load(write()).rl
     assert settings.training.loss == "cispo"
     assert settings.training.loss_aggregation == "sum"
     assert settings.runtime.factory == "engine.episodes:create_runtime"
@@ -32,7 +32,7 @@ def test_paths_are_relative_to_the_config_and_output_to_the_working_directory(
     write: Write, load: Load, tmp_path: Path
 ) -> None:
     loaded = load(write(name="deep/er/train.toml"))
-    assert loaded.settings.runtime.config.tasks == tmp_path / "deep/er/tasks.jsonl"
+    assert loaded.rl.runtime.config.tasks == tmp_path / "deep/er/tasks.jsonl"
     assert loaded.settings.output.output_dir == tmp_path / "runs"
     assert loaded.settings.output.name == "er"
     assert loaded.runs_dir == tmp_path / "runs/er"
@@ -43,7 +43,7 @@ def test_a_path_in_an_override_is_relative_to_the_working_directory(
 ) -> None:
     path = write(name="deep/train.toml")
     loaded = load(path, "runtime.config.tasks=other.jsonl", "output.output_dir=out", "model.base_model=./m")
-    assert loaded.settings.runtime.config.tasks == tmp_path / "other.jsonl"
+    assert loaded.rl.runtime.config.tasks == tmp_path / "other.jsonl"
     assert loaded.settings.output.output_dir == tmp_path / "out"
     assert loaded.settings.model.base_model == str(tmp_path / "m")
 
@@ -54,7 +54,7 @@ def test_a_link_counts_as_its_target(write: Write, load: Load, tmp_path: Path) -
     link.symlink_to(target)
     loaded = load(link)
     assert (loaded.path, loaded.source) == (link, target)
-    assert loaded.settings.runtime.config.tasks == tmp_path / "shared/tasks.jsonl"
+    assert loaded.rl.runtime.config.tasks == tmp_path / "shared/tasks.jsonl"
 
 
 def test_a_model_directory_beside_a_local_config_is_a_path(write: Write, load: Load, tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_overrides_may_be_a_table(write: Write, tmp_path: Path) -> None:
     }
     loaded = load_config(write(name="deep/train.toml"), overrides, working_dir=tmp_path)
     assert loaded.settings.training.max_steps == 7
-    assert loaded.settings.runtime.config.tasks == tmp_path / "other.jsonl"
+    assert loaded.rl.runtime.config.tasks == tmp_path / "other.jsonl"
     assert "tokenizer" not in tomllib.loads(loaded.as_run())["model"]
 
 

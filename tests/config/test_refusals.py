@@ -38,7 +38,7 @@ ONE_KEY = [
         'scope = "local"\nreuse = true',
         ["[compute] reuse is not available in this version"],
     ),
-    ('"rl"', '"sft"', ['recipe = "sft" is not available in this version']),
+    ('"rl"', '"sft"', ["unknown key 'runtime'", 'It belongs to configs with recipe = "rl"']),
     ('"rl"', '"ppo"', ["recipe cannot be"]),
     ('recipe = "rl"', "", ["does not say what it is for", 'Add recipe = "rl"']),
     ("group_size = 4", 'mode = "async"', ['[training] mode = "async" is not available in this version']),

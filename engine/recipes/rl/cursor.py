@@ -26,7 +26,7 @@ class DataIdentity:
         """Reads the tasks file: call it in a thread. Raises ConfigError."""
         directory = project.model_dir
         return cls(
-            tasks_fingerprint(project.config.runtime.config.tasks),
+            tasks_fingerprint(project.rl.runtime.config.tasks),
             None if directory is None else model_fingerprint(directory),
         )
 
@@ -79,7 +79,7 @@ def identity_problem(stored: dict[str, Any], project: Project) -> str | None:
             "its checkpoint was written by another version of loops-tui and does not say where the run stood"
         )
     now = DataIdentity.of(project)
-    tasks = project.config.runtime.config.tasks
+    tasks = project.rl.runtime.config.tasks
     if now.tasks != before.tasks:
         return (
             f"the tasks in {tasks} have changed since its checkpoint, so tasks would be skipped or repeated; put the "

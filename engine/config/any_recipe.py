@@ -1,0 +1,64 @@
+"""The recipes a config can be for, and the rules that hold for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from engine.config.problems import Problem
+from engine.config.sections import ComputeSettings
+from engine.config.settings import EffectiveScope, Settings, rule_problems
+from engine.config.sft import SftSettings, sft_rule_problems
+from engine.config.spending import BudgetSettings, PriceSettings
+
+type AnySettings = Settings | SftSettings
+
+RECIPES: dict[str, type[Settings] | type[SftSettings]] = {"rl": Settings, "sft": SftSettings}
+
+
+def settings_type(table: Mapping[str, Any]) -> type[Settings] | type[SftSettings]:
+    """What a config's table is validated as: its recipe's settings, or RL's where it names none that there is."""
+    recipe = table.get("recipe")
+    return RECIPES.get(recipe, Settings) if isinstance(recipe, str) else Settings
+
+
+def problems_between_keys(settings: AnySettings, scope: EffectiveScope) -> Iterator[Problem]:
+    """What no single key shows: keys that contradict each other, or that do nothing where the run goes."""
+    if isinstance(settings, SftSettings):
+        yield from sft_rule_problems(settings)
+    else:
+        yield from rule_problems(settings)
+    yield from _budget_problems(settings.budget, settings.prices)
+    yield from _compute_problems(settings.compute, scope)
+
+
+def _budget_problems(budget: BudgetSettings, prices: PriceSettings) -> Iterator[Problem]:
+    if budget.max_cost is not None and not prices.model_dump(exclude={"currency"}, exclude_none=True):
+        yield Problem(
+            "[budget] max_cost is set, but no price is: nothing could be counted",
+            key="budget.max_cost",
+            remedy="Give what you pay in [prices], such as sandbox_gb_hour, or use max_hours or max_tokens",
+        )
+
+
+def _compute_problems(compute: ComputeSettings, scope: EffectiveScope) -> Iterator[Problem]:
+    if scope != "dedicated":
+        where = {
+            "local": "this run is local",
+            "serverless": "a serverless run shares a pool",
+            "auto": "this config does not say [compute] scope = 'dedicated'",
+        }[scope]
+        for key in ("replicas", "spot"):
+            if getattr(compute, key) is not None:
+                yield Problem(
+                    f"[compute] {key} sizes a dedicated deployment, and {where}",
+                    key=f"compute.{key}",
+                    remedy=f"Remove {key}, or set [compute] scope = 'dedicated'",
+                )
+    if scope == "local" and compute.base_url is not None:
+        yield Problem(
+            "[compute] base_url names a Loops service, but a local run starts its own server",
+            key="compute.base_url",
+            remedy="Remove base_url; to use a server that already runs, set scope = 'dedicated' and BASETEN_API_KEY "
+            "to its key",
+        )
