@@ -12,6 +12,10 @@ class HostingError(Exception):
     """One clear sentence: a run, a server or a process could not be started."""
 
 
+class ResumeRefused(HostingError):
+    """A run cannot go on, or not with what was asked for; nothing was changed."""
+
+
 class CheckFailed(HostingError):
     """The check before the run found errors; nothing was started. ``report`` has all of them."""
 

@@ -149,9 +149,9 @@ def explain(error: Exception) -> tuple[str, int]:
     if isinstance(error, UsageError | ConfigError | UnknownRun):
         return str(error), BAD_INPUT
     if isinstance(error, HostingError):
-        from engine.hosting.errors import CheckFailed
+        from engine.hosting.errors import CheckFailed, ResumeRefused
 
-        return str(error), BAD_INPUT if isinstance(error, CheckFailed) else FAILED
+        return str(error), BAD_INPUT if isinstance(error, CheckFailed | ResumeRefused) else FAILED
     if isinstance(error, StoreError):
         return str(error), FAILED
     clean = Redactor.from_environment(os.environ).text

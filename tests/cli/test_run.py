@@ -44,6 +44,23 @@ def test_a_real_run_from_end_to_end(call: Call, project_dir: Path) -> None:
     with Store.open(project_dir) as store:
         assert store.reader().run(value["loops_run_id"]).state is RunState.DONE
         assert store.reader().checks(str(project_dir / "direct" / "train.toml"))[0].ok
+    refused = call("run", "--resume", value["run"], "--set", "training.group_size=8", "--json")
+    assert refused.status == 2
+    assert "training.group_size = 8 (it was 4)" in refused.value["error"]
+    resumed = call("run", "--resume", value["run"], "--set", "training.max_steps=2", "--json")
+    assert resumed.status == 0, resumed.err
+    assert (resumed.value["run"], resumed.value["run_dir"]) == (value["run"], value["run_dir"])
+    assert (resumed.value["status"], resumed.value["steps"]) == ("done", 2)
+    assert "step 2/2" in resumed.err
+    assert "step 1/1" not in resumed.err  # what it said before is not said again
+    assert len((run_dir / "steps.jsonl").read_text().splitlines()) == 2
+
+
+def test_run_takes_a_config_or_a_run(call: Call) -> None:
+    for words in ((), ("train.toml", "--resume", "20261129")):
+        said = call("run", *words, "--json")
+        assert said.status == 2
+        assert said.value["error"] == "name either a config or, with --resume, a run that has ended"
 
 
 def test_serving_until_a_signal(project_dir: Path) -> None:
