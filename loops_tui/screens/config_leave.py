@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from loops_tui.app import LoopsApp
 
 
+class Unsaved(Ask):
+    """What becomes of texts that are not saved."""
+
+
 async def tell_left(app: LoopsApp) -> None:
     """Say, when the app is opened, that an earlier one left text unsaved."""
     left = await asyncio.to_thread(Drafts(app.project_dir.resolve()).left)
@@ -32,7 +36,7 @@ async def tell_left(app: LoopsApp) -> None:
 def settle_unsaved(app: LoopsApp, desk: Desk, then: Callable[[], None]) -> None:
     """Ask what becomes of unsaved texts and go on with ``then``; go on at once where there are none."""
     unsaved = desk.unsaved()
-    if not unsaved:
+    if not unsaved or isinstance(app.screen, Unsaved):  # asked twice: they stay as drafts
         then()
         return
 
@@ -49,7 +53,7 @@ def settle_unsaved(app: LoopsApp, desk: Desk, then: Callable[[], None]) -> None:
     if len(unsaved) > LISTED:
         names.append(f"  and {len(unsaved) - LISTED} more")
     app.push_screen(
-        Ask(
+        Unsaved(
             f"{counted(len(unsaved), 'config')} {'is' if len(unsaved) == 1 else 'are'} not saved",
             names,
             [

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
+from engine.config.bundled import examples_dir
 from engine.hosting.cleanup import CleanupEntry, CleanupReport
 from engine.store.store import Store
 from loops_tui.app import LoopsApp
@@ -115,6 +116,22 @@ def empty_project(tmp_path: Path) -> Path:
     target = tmp_path / "fresh"
     target.mkdir()
     return target
+
+
+@pytest.fixture
+def agents(empty_project: Path) -> Path:
+    """A project with one config of its own, as copied from the examples."""
+    examples = examples_dir()
+    assert examples is not None
+    target = empty_project / "agents"
+    shutil.copytree(examples / "tool_agent", target, ignore=shutil.ignore_patterns("__pycache__"))
+    (target / "train_blaxel.toml").unlink()
+    return empty_project
+
+
+@pytest.fixture
+def config(agents: Path) -> Path:
+    return agents / "agents" / "train_local.toml"
 
 
 @pytest.fixture

@@ -8,79 +8,21 @@ import shutil
 from pathlib import Path
 
 import pytest
-from textual.pilot import Pilot
 
-from engine.config.bundled import examples_dir
 from engine.config.linting import lint
 from engine.store.rows import RunRow, RunState
 from engine.store.store import Store
 from loops_tui.app import LoopsApp
 from loops_tui.link import make_hosting, open_store
-from loops_tui.screens.config import ConfigScreen
 from loops_tui.screens.config_diff import DiffScreen
 from loops_tui.screens.config_editor import ConfigEditor
 from loops_tui.screens.config_picker import Picker
 from loops_tui.screens.runs import RunsScreen
 from loops_tui.theme import Tone
 from loops_tui.widgets.confirm import Ask
-from loops_tui.widgets.spans import SpanPane, SpanView, text_of
 from tests.app.conftest import SIZES, FakeHosting, make_app, screen_text, until, until_shown, until_told
+from tests.app.editing import edit, go, keys, said
 from tests.app.test_hostile import EVIL, assert_harmless
-
-NAMED = {
-    " ": "space", "=": "equals_sign", "_": "underscore", '"': "quotation_mark", ".": "full_stop", "[": "left_square_bracket",
-    "]": "right_square_bracket", "\n": "enter",
-}  # fmt: skip
-
-
-def keys(text: str) -> list[str]:
-    return [NAMED.get(char, char) for char in text]
-
-
-@pytest.fixture
-def agents(empty_project: Path) -> Path:
-    """A project with one config of its own, as copied from the examples."""
-    examples = examples_dir()
-    assert examples is not None
-    target = empty_project / "agents"
-    shutil.copytree(examples / "tool_agent", target, ignore=shutil.ignore_patterns("__pycache__"))
-    (target / "train_blaxel.toml").unlink()
-    return empty_project
-
-
-@pytest.fixture
-def config(agents: Path) -> Path:
-    return agents / "agents" / "train_local.toml"
-
-
-async def go(pilot: Pilot[int], app: LoopsApp) -> ConfigScreen:
-    await until_shown(pilot, app, "› Runs")
-    await pilot.press("2")
-    await until(pilot, lambda: isinstance(app.screen, ConfigScreen), "the Config screen opens")
-    screen = app.screen
-    assert isinstance(screen, ConfigScreen)
-    await until(pilot, lambda: screen._found is not None, "the configs are found")
-    return screen
-
-
-async def edit(pilot: Pilot[int], app: LoopsApp) -> tuple[ConfigScreen, ConfigEditor]:
-    """Open the project's config and put the cursor into it."""
-    screen = await go(pilot, app)
-    await until(pilot, lambda: screen.document is not None, "the first config opens by itself")
-    await pilot.press("enter")
-    await until(pilot, lambda: isinstance(app.focused, ConfigEditor), "the editor is in focus")
-    await until(
-        pilot, lambda: screen.document is not None and screen.document.linted is not None, "it is looked at"
-    )
-    assert screen.editor is not None
-    return screen, screen.editor
-
-
-def said(screen: ConfigScreen, pane: str) -> str:
-    """What a pane says, without its line breaks."""
-    found = screen.query_one(f"#{pane}")
-    assert isinstance(found, SpanPane | SpanView)
-    return " ".join(" ".join(text_of(line) for line in found.lines).split())
 
 
 @pytest.mark.parametrize("size", [*SIZES, (200, 60)])

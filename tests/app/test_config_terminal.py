@@ -1,0 +1,85 @@
+"""The Config screen on a real terminal: typing, a process that is killed, and what is there afterwards."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from engine.config.bundled import examples_dir
+from tests.terminal.session import ALT_SCREEN_OFF, Session
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    examples = examples_dir()
+    assert examples is not None
+    root = tmp_path / "fresh"
+    shutil.copytree(
+        examples / "in_process_direct",
+        root / "agents",
+        ignore=shutil.ignore_patterns("__pycache__", "*baseten*"),
+    )
+    return root
+
+
+def edit(session: Session) -> None:
+    session.until("No runs yet")
+    session.press(b"2")
+    session.until("agents/train.toml")  # the first config opens by itself
+    session.until_quiet(0.5)
+    session.press(b"\r")
+    session.until("f1")
+
+
+def drafts(project: Path) -> list[str]:
+    return [json.loads(file.read_text())["text"] for file in (project / ".loops" / "drafts").glob("*.json")]
+
+
+def wait_for_draft(session: Session, project: Path, begins: str) -> None:
+    deadline = time.monotonic() + 60
+    while not any(text.startswith(begins) for text in drafts(project)):
+        session.read(0.1)
+        assert time.monotonic() < deadline, drafts(project)
+
+
+def test_what_was_typed_survives_a_kill(project: Path) -> None:
+    config = project / "agents" / "train.toml"
+    before = config.read_text()
+    with Session(project) as session:
+        edit(session)
+        session.press(b"# typed")
+        session.until("not saved")
+        wait_for_draft(session, project, "# typed#")
+        session.signal(signal.SIGKILL)
+        session.process.wait(30)
+    assert config.read_text() == before
+    with Session(project) as session:
+        session.until("Not saved last time")
+        session.press(b"2")
+        session.until("Restored what was typed")
+        session.press(b"\x13")  # ctrl+s
+        session.until("is saved")
+        session.until_quiet(0.5)
+        session.press(b"q")
+        assert session.end() == 0
+        session.assert_restored()
+    assert config.read_text() == "# typed" + before
+    assert drafts(project) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_keeps_it_as_well(project: Path, number: signal.Signals) -> None:
+    with Session(project, size=(80, 24)) as session:
+        edit(session)
+        session.press(b"# typed")
+        session.until("not saved")
+        session.signal(number)
+        session.end()
+        session.assert_restored()
+        assert b"Traceback" not in session.out[session.out.rindex(ALT_SCREEN_OFF) :]
+    assert [text[:7] for text in drafts(project)] == ["# typed"]
