@@ -47,10 +47,15 @@ class Keymap:
     path: Path
     changes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    kept: dict[str, tuple[str, ...]] = field(
+        default_factory=dict
+    )  # bindings that share a key with a changed one
 
     @property
     def for_textual(self) -> dict[str, str]:
-        return {name: ",".join(keys) for name, keys in self.changes.items()}
+        """As ``App.set_keymap`` takes it. Textual forgets whatever else was on the key of a binding that moves, so
+        those are named as well."""
+        return {name: ",".join(keys) for name, keys in {**self.kept, **self.changes}.items()}
 
 
 def keymap_path() -> Path:
@@ -135,6 +140,12 @@ def _take(keymap: Keymap, entries: Mapping[str, Any], known: Mapping[str, Bound]
         keymap.problems.append(
             f"{name}: {binding_id} cannot be {key!r}, the key of {other}; it stays {_said(known[binding_id])}"
         )
+    moved = [known[binding_id] for binding_id in keymap.changes]
+    keymap.kept = {
+        bound.id: bound.keys
+        for bound in known.values()
+        if any(bound.owner is other.owner and set(bound.keys) & set(other.keys) for other in moved)
+    }
 
 
 def _said(bound: Bound) -> str:

@@ -10,10 +10,11 @@ from loops_tui.app import LoopsApp
 from loops_tui.keymap import all_bindings, load_keymap
 from loops_tui.link import open_store
 from loops_tui.screens.help import help_lines
+from loops_tui.screens.run import RunScreen
 from loops_tui.screens.runs import RunsScreen
 from loops_tui.widgets.key_bar import KeyBar
 from loops_tui.widgets.spans import text_of
-from tests.app.conftest import FakeHosting, until, until_shown, until_told
+from tests.app.conftest import FakeHosting, open_run, until, until_shown, until_told
 
 
 @pytest.fixture
@@ -22,10 +23,12 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_ids_keys_and_tables(file: Path) -> None:
-    file.write_text('run.stop = "S"\n"run.hold" = "?, z"\n[app]\nquit = ["ctrl+q", "Q"]\n[table]\nup = ","\n')
+    file.write_text(
+        'run.stop = "S"\n"run.hold" = "?, z"\n[app]\nquit = ["ctrl+q", "Q"]\n[sandboxes]\nmark = ","\n'
+    )
     keymap = load_keymap(file)
     # ? is the key of the app's help, and what shadows it is told below; comma alone is a key.
-    assert keymap.changes == {"run.stop": ("S",), "app.quit": ("ctrl+q", "Q"), "table.up": ("comma",)}
+    assert keymap.changes == {"run.stop": ("S",), "app.quit": ("ctrl+q", "Q"), "sandboxes.mark": ("comma",)}
     assert keymap.problems == [
         "keymap.toml: run.hold cannot be 'question_mark', the key of app.help; it stays space"
     ]
@@ -75,6 +78,25 @@ def test_as_they_come_the_keys_are_no_problem(file: Path) -> None:
     keymap = load_keymap(file)
     assert keymap.problems == []
     assert len(keymap.changes) == len(lines)
+
+
+@pytest.fixture
+def pause_moved(file: Path) -> Path:
+    file.write_text('run.pause = "X"')
+    return file
+
+
+async def test_what_shares_a_key_with_a_moved_binding_stays(project: Path, pause_moved: Path) -> None:
+    """Pause and go on are one key on the run's screen, for a run that goes on and one that is paused."""
+    app = LoopsApp(project, lambda: open_store(project), FakeHosting, keymap=load_keymap(pause_moved))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await open_run(pilot, app)
+        keys = {active.binding.id: key for key, active in app.screen.active_bindings.items()}
+        assert keys["run.pause"] == "X"
+        await pilot.press("P")
+        assert isinstance(app.screen, RunScreen), "P asks nothing of a run that is not paused"
+        chain = [bindings for node, bindings in app.screen._binding_chain if node is app.screen]
+        assert [binding.id for binding in chain[0].key_to_bindings["P"]] == ["run.resume"]
 
 
 @pytest.fixture
