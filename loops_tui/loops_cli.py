@@ -1,4 +1,4 @@
-"""The commands about Loops runs and their weights: checkpoints, deactivate, evaluate, export."""
+"""The commands about Loops runs and their weights: checkpoints, deactivate, evaluate, try, export."""
 
 from __future__ import annotations
 
@@ -107,7 +107,52 @@ def evaluate(  # noqa: PLR0917  # typer passes them by name
     )
 
 
+def try_weights(  # noqa: PLR0917  # typer passes them by name
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[RUN[@CHECKPOINT]]", help="A run's last checkpoint, another one, or RUN@base."
+        ),
+    ] = None,
+    base: Annotated[
+        str | None, typer.Option("--base", metavar="CONFIG", help="The base model of a config instead.")
+    ] = None,
+    task: Annotated[
+        int | None, typer.Option("--task", metavar="N", help="Attempt task number N (from 0).")
+    ] = None,
+    held_out: Annotated[
+        bool, typer.Option("--held-out", help="--task counts the held-out tasks of [eval].")
+    ] = False,
+    system: Annotated[str | None, typer.Option("--system", metavar="TEXT", help="A system message.")] = None,
+    temperature: Annotated[
+        float | None, typer.Option("--temperature", min=0, max=5, help="0 is greedy.")
+    ] = None,
+    top_p: Annotated[float | None, typer.Option("--top-p", min=0.000001, max=1)] = None,
+    top_k: Annotated[int | None, typer.Option("--top-k", min=-1)] = None,
+    max_tokens: Annotated[int | None, typer.Option("--max-tokens", min=1)] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", min=0, help="The same seed, the same replies.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Talk to weights, one message a line, or let them attempt a task; nothing of it trains."""
+    from loops_tui.commands import trying as commands
+
+    out = Output(as_json)
+
+    def work() -> int:
+        from engine.hosting.trying import TrialSampling
+
+        sampling = TrialSampling(temperature, top_p, top_k, max_tokens, seed)
+        return commands.try_weights(
+            target, base, task, out, held_out=held_out, system=system, sampling=sampling
+        )
+
+    end(out, work)
+
+
 def register(app: typer.Typer) -> None:
     """Add these commands to the program's."""
     for command in (checkpoints, deactivate, evaluate, export):
         app.command()(command)
+    app.command("try")(try_weights)

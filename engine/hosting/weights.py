@@ -130,7 +130,13 @@ def _find(
     """The config, the run and the checkpoint that are meant. Blocks: it imports the config's modules."""
     if asked.run is None:
         assert asked.config is not None
-        return load_project(asked.config, asked.overrides, project_dir), None, None
+        project = load_project(asked.config, asked.overrides, project_dir)
+        if project.config.recipe != "rl":
+            project.close()
+            raise HostingError(
+                f"{asked.config} is of the recipe {project.config.recipe!r}, which has no episode"
+            )
+        return project, None, None
     store.reconcile()
     run = store.reader().run(asked.run)
     if run.recipe != "rl":
