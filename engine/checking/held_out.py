@@ -1,0 +1,70 @@
+"""The held-out tasks of ``[eval]``: as valid as the training tasks, and none of them one of those."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter
+
+from engine.config.report import CheckReport, Severity
+from engine.config.tasks import LoadedTask, load_tasks
+
+if TYPE_CHECKING:
+    from engine.checking.episode import LoadedEpisode
+    from engine.project import Project
+
+_KEY = "eval.tasks"
+_NAMES = ("id", "name")  # what a task is called says nothing of what it asks
+_SHOWN = 5
+
+
+def load_held_out(project: Project, episode: LoadedEpisode) -> list[LoadedTask]:
+    """Every held-out task. Raises ConfigError with all bad lines."""
+    assert project.rl.eval is not None
+    return load_tasks(project.rl.eval.tasks, episode.task_type)
+
+
+def check_held_out(
+    project: Project,
+    episode: LoadedEpisode,
+    tasks: list[LoadedTask],
+    held_out: list[LoadedTask],
+    report: CheckReport,
+) -> None:
+    """Report what an evaluation will be, and warn of tasks that are trained on as well."""
+    settings = project.rl.eval
+    assert settings is not None
+    times = [
+        when
+        for when, wanted in (
+            ("at the start", settings.at_start),
+            (f"every {settings.every_steps} steps", settings.every_steps is not None),
+            ("at the end", settings.at_end),
+        )
+        if wanted
+    ]
+    each = "1 attempt" if settings.attempts_per_task == 1 else f"{settings.attempts_per_task} attempts"
+    when = ", ".join(times) or "only when asked"
+    report.lines.append(f"Held-out tasks: {len(held_out)}, {each} each; {when}")
+    asked = {_asks(task, episode) for task in tasks}
+    shared = [task.id for task in held_out if _asks(task, episode) in asked]
+    if shared:
+        listed = ", ".join(shared[:_SHOWN]) + (", …" if len(shared) > _SHOWN else "")
+        what = "1 held-out task is" if len(shared) == 1 else f"{len(shared)} held-out tasks are"
+        report.add(
+            Severity.WARNING,
+            project.loaded.problem(
+                _KEY,
+                f"{what} trained on as well ({listed}): what is learned by heart would count as skill",
+                "Take them out of one of the two files",
+            ),
+        )
+
+
+def _asks(task: LoadedTask, episode: LoadedEpisode) -> str:
+    """What a task asks, whatever it is called."""
+    fields: Any = TypeAdapter(episode.task_type).dump_python(task.value, mode="json")
+    if isinstance(fields, dict):
+        fields = {name: value for name, value in fields.items() if name not in _NAMES}
+    return json.dumps(fields, sort_keys=True, default=str)
