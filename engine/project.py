@@ -13,7 +13,7 @@ Nothing here configures logging or owns an event loop; what is slow to import is
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +42,7 @@ class Project:
         path: the config as it was named, absolute.
         source: the file it is, links followed; its paths and modules lie beside it.
         config: the validated settings, paths absolute.
+        goes_on: whether it is resumed from a checkpoint of its own, so that other first weights do not matter.
     """
 
     def __init__(self, loaded: LoadedConfig) -> None:
@@ -50,6 +51,7 @@ class Project:
         self.source: Path = loaded.source
         self.config: AnySettings = loaded.settings
         self.modules = ProjectModules(loaded.directory)
+        self.goes_on = False
         self._episode: LoadedEpisode | None = None
         self._tasks: list[LoadedTask] | None = None
 
@@ -136,14 +138,14 @@ class Project:
             lines.append(f"  overrides: {told}")
         return lines
 
-    async def check(self, loops: bool = True) -> CheckReport:
+    async def check(self, loops: bool = True, told: Callable[[str], None] = lambda _: None) -> CheckReport:
         """Look at everything that can be known before a run starts, without starting a trainer or a sandbox.
 
-        ``loops=False`` leaves out the questions to Baseten.
+        ``loops=False`` leaves out the questions to Baseten. ``told`` hears, from any thread, how far a long check is.
         """
         from engine.checking.check import check
 
-        return await check(self, loops=loops)
+        return await check(self, loops=loops, told=told)
 
     async def train(self, **host_options: Any) -> Outcome:
         """Train to the end in this process and return the outcome; ``engine.hosting`` says what it takes."""

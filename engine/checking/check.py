@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from engine.checking.bounded import run_bounded
 from engine.checking.estimate import check_estimate
+from engine.checking.held_out import check_held_out, load_held_out
 from engine.checking.history import read_history
 from engine.checking.models import check_local_model, check_loops_model
 from engine.checking.output import check_output
 from engine.checking.rendering import check_rendering
 from engine.checking.sandboxes import check_sandboxes
+from engine.checking.sft import check_data
 from engine.checking.starting import check_start
 from engine.config.problems import ConfigError, Problem
 from engine.config.report import CheckReport, Severity
 from engine.config.settings import loss_config_doubts
+from engine.config.sft import SftSettings
 
 if TYPE_CHECKING:
     from engine.checking.episode import LoadedEpisode
@@ -31,19 +35,41 @@ CHECKED_WITHOUT_LOOPS = (
 )
 
 
-async def check(project: Project, *, loops: bool = True) -> CheckReport:
-    """The report on ``project``. The order of the lines is that of a run: model, runtime, renderer, training."""
+async def check(
+    project: Project, *, loops: bool = True, told: Callable[[str], None] = lambda _: None
+) -> CheckReport:
+    """The report on ``project``. The order of the lines is that of a run: model, runtime, renderer, training.
+
+    ``told`` hears how far a check is that takes long, from any thread.
+    """
     report = CheckReport()
     if project.scope == "local":
         check_local_model(project, report)
     elif loops:
         await check_loops_model(project, report)
     await asyncio.to_thread(check_start, project, report)
+    if isinstance(project.config, SftSettings):
+        await check_data(project, report, told)
+        await read_history(project, report)
+    else:
+        await _check_rl(project, report)
+    check_output(project, report)
+    report.findings.sort(key=lambda finding: finding.severity is not Severity.ERROR)
+    report.lines.append(_closing(report, asked=loops or project.scope == "local"))
+    return report
+
+
+async def _check_rl(project: Project, report: CheckReport) -> None:
     episode = await _attempt(project.episode, IMPORT_SECONDS, "importing the episode", report)
     if episode is not None:
         tasks = await _attempt(project.tasks, TASKS_SECONDS, "reading the tasks", report)
         if tasks is not None:
             report.lines.append(f"Runtime: {project.rl.runtime.factory}; tasks: {len(tasks)}")
+        if project.rl.eval is not None:
+            load = functools.partial(load_held_out, project, episode)
+            held_out = await _attempt(load, TASKS_SECONDS, "reading the held-out tasks", report)
+            if held_out is not None:
+                check_held_out(project, episode, tasks or [], held_out, report)
         report.lines.append(_capabilities(project, episode))
     await check_sandboxes(project, report)
     if not any(finding.key == "model.base_model" for finding in report.findings):
@@ -51,14 +77,10 @@ async def check(project: Project, *, loops: bool = True) -> CheckReport:
     _check_sampling(project, report)
     for doubt in loss_config_doubts(project.rl):
         report.add(Severity.WARNING, project.loaded.problem(doubt.key or "", doubt.text, doubt.remedy))
-    check_output(project, report)
     report.lines += _training_lines(project)
     history = await read_history(project, report)
     options = episode.options if episode is not None else None
     check_estimate(project, options, sum(_phases(project).values()), history.measured, report)
-    report.findings.sort(key=lambda finding: finding.severity is not Severity.ERROR)
-    report.lines.append(_closing(report, asked=loops or project.scope == "local"))
-    return report
 
 
 async def _attempt[ResultT](

@@ -25,7 +25,7 @@ def check_start(project: Project, report: CheckReport) -> None:
     A Loops address names what only Loops knows; it is looked up when the run begins.
     """
     wanted = project.config.model.from_checkpoint
-    if wanted is None:
+    if wanted is None or project.goes_on:
         return
     if wanted.startswith("bt://"):
         if not _ADDRESS.fullmatch(wanted):

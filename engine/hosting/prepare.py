@@ -32,9 +32,11 @@ def load_project(
     return load(config, list(overrides), working_dir=project_dir, dotenv=True, text=text)
 
 
-async def check_project(project: Project, project_dir: Path) -> CheckReport:
-    """Check a project and store the report. Raises StoreError where it cannot be stored."""
-    report = await project.check()
+async def check_project(
+    project: Project, project_dir: Path, told: Callable[[str], None] = lambda _: None
+) -> CheckReport:
+    """Check a project and store the report; ``told`` hears how far it is. Raises StoreError where it cannot be stored."""
+    report = await project.check(told=told)
     await asyncio.to_thread(_keep, project.path, project.environ, project_dir, report)
     return report
 

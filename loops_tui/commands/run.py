@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from engine.store.rows import RunRow
 
 DEMO_EXAMPLE = "in_process_direct"
+PROGRESS_SECONDS = 3.0
 
 
 def check(config: str, overrides: Sequence[str], out: Output) -> int:
@@ -26,8 +28,16 @@ def check(config: str, overrides: Sequence[str], out: Output) -> int:
 
     here = Path.cwd()
     project = load_project(config, overrides, here)
+    said_at = time.monotonic()
+
+    def told(how_far: str) -> None:
+        nonlocal said_at
+        if time.monotonic() - said_at >= PROGRESS_SECONDS:
+            said_at = time.monotonic()
+            out.note(how_far)
+
     try:
-        report = asyncio.run(check_project(project, here))
+        report = asyncio.run(check_project(project, here, told))
     finally:
         project.close()
     for line in [*project.describe(), *report.describe()]:

@@ -1,0 +1,148 @@
+"""The check of supervised fine-tuning: every row is rendered, and what trains, what is split and what is refused told."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engine.config.data_files import data_file_problems, expand
+from engine.config.problems import Problem
+from engine.config.report import CheckReport, Severity
+from engine.recipes.sft.data import cache_directory, refusal, sft_renderer
+from engine.recipes.sft.prepared import PreparedData, prepare
+from engine.recipes.sft.schedule import steps_of_run
+
+if TYPE_CHECKING:
+    from engine.policy.rendering import PolicyRenderer
+    from engine.project import Project
+
+SHOWN_REFUSED = 10
+SHOWN_SAMPLES = 2
+SAMPLE_CHARACTERS = 600
+OPEN, CLOSE = "⟦", "⟧"
+"""Around what is trained, where a sample is shown."""
+
+
+async def check_data(project: Project, report: CheckReport, told: Callable[[str], None]) -> None:
+    """Render every row, as a run would, and report on it. ``told`` hears how far it is."""
+    from engine.policy.rendering import RenderingError
+
+    problems = data_file_problems(project.sft.data)
+    for problem in problems:
+        report.add(
+            Severity.ERROR, project.loaded.problem(problem.key or "data", problem.text, problem.remedy)
+        )
+    if problems:
+        return
+    stopped = threading.Event()
+    try:
+        renderer = await asyncio.to_thread(sft_renderer, project)
+        report.lines.append(f"Renderer: {renderer.name} ({renderer.how})")
+        train = await asyncio.to_thread(_prepared, project, "train", renderer, told, stopped)
+        _tell(project, "train", train, report)
+        if project.sft.data.validation:
+            _tell(
+                project,
+                "validation",
+                await asyncio.to_thread(_prepared, project, "validation", renderer, told, stopped),
+                report,
+            )
+    except RenderingError as error:
+        key = "model.renderer" if project.sft.model.renderer is not None else "model.base_model"
+        report.add(Severity.ERROR, project.loaded.problem(key, str(error)))
+        return
+    except OSError as error:
+        report.add(
+            Severity.ERROR, project.loaded.problem("data.train", f"the data cannot be prepared: {error}")
+        )
+        return
+    finally:
+        stopped.set()  # a check that is cancelled leaves no thread at work
+    if len(train):
+        report.lines += list(_training_lines(project, train))
+        report.lines += list(_sample_lines(train, renderer))
+
+
+def _prepared(
+    project: Project,
+    name: str,
+    renderer: PolicyRenderer,
+    told: Callable[[str], None],
+    stopped: threading.Event,
+) -> PreparedData:
+    model = project.sft.model
+    return prepare(
+        expand(getattr(project.sft.data, name)),
+        renderer,
+        model.max_seq_len,
+        cache_directory(project),
+        template_kwargs=model.renderer_chat_template_kwargs,
+        progress=lambda rows: told(f"{name}: {rows:,} rows rendered"),
+        stopped=stopped.is_set,
+    )
+
+
+def _tell(project: Project, name: str, data: PreparedData, report: CheckReport) -> None:
+    summary = data.summary
+    report.lines.append(
+        f"Data, {name}: {summary.rows:,} rows in {_count(len(summary.files), 'file')}, {summary.samples:,} samples; "
+        f"{summary.trained_tokens:,} trained of {summary.tokens:,} tokens, the longest sample has {summary.longest:,}"
+    )
+    if summary.split:
+        report.lines.append(
+            f"  split per turn: {summary.split:,} rows, whose earlier turns the chat template rewrites later"
+        )
+    problem = refusal(data, project.sft.data.max_refused, f"[data] {name}")
+    if problem is not None:
+        report.add(Severity.ERROR, project.loaded.problem(f"data.{name}", problem))
+    if not summary.refused_rows:
+        return
+    counts = ", ".join(f"{count:,} {reason}" for reason, count in sorted(summary.refused.items()))
+    report.lines.append(
+        f"  refused: {summary.refused_rows:,} rows ({counts}); all of them: {data.directory / 'refused.jsonl'}"
+    )
+    for row in summary.shown[:SHOWN_REFUSED]:
+        report.add(
+            Severity.WARNING, Problem(f"refused as {row.reason}: {row.detail}", Path(row.file), row.line)
+        )
+
+
+def _training_lines(project: Project, data: PreparedData) -> Iterator[str]:
+    training = project.sft.training
+    steps, batch = steps_of_run(data.lengths, training), f"{training.batch_size} samples"
+    if training.batch_tokens is not None:
+        batch = f"up to {training.batch_tokens:,} tokens"
+    yield f"Training: {steps:,} steps of {batch}, {_count(training.epochs, 'epoch')}; loss {training.loss_aggregation}"
+    warmup = f" after {training.warmup_steps} steps of warm-up" if training.warmup_steps else ""
+    yield f"Learning rate: {training.learning_rate:g}, {training.schedule}{warmup}"
+    whole = training.epochs * data.summary.tokens
+    share = min(
+        1.0, steps / max(1, steps_of_run(data.lengths, training.model_copy(update={"max_steps": None})))
+    )
+    yield f"Estimate: {round(whole * share):,} tokens through the trainer"
+
+
+def _sample_lines(data: PreparedData, renderer: PolicyRenderer) -> Iterator[str]:
+    """The first samples as the trainer sees them, what is trained between marks."""
+    for number in range(min(SHOWN_SAMPLES, len(data))):
+        sample, (file, line) = data.sample(number), data.origin(number)
+        parts: list[str] = []
+        start = 0
+        while start < len(sample.tokens):
+            trained, end = sample.weights[start] > 0, start
+            while end < len(sample.tokens) and (sample.weights[end] > 0) == trained:
+                end += 1
+            text = renderer.tokenizer.decode(sample.tokens[start:end], skip_special_tokens=False)
+            parts.append(f"{OPEN}{text}{CLOSE}" if trained else text)
+            start = end
+        text = "".join(parts)
+        cut = text if len(text) <= SAMPLE_CHARACTERS else f"… {text[-SAMPLE_CHARACTERS:]}"
+        yield f"Sample {number + 1} ({Path(file).name}:{line}); {OPEN}trained{CLOSE}:"
+        yield from (f"  {line}" for line in cut.splitlines())
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
