@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from engine.store.leases import LeaseView
-from engine.store.rows import HostRow, LeaseRow, LeaseState
+from engine.store.rows import HostRow, LeaseRow, LeaseState, PaceRow
 
 NOT_KNOWN = "–"
 
@@ -49,6 +51,33 @@ def ttl_left(row: LeaseRow, now: float) -> float | None:
 def ttl_words(row: LeaseRow, now: float) -> str:
     left = ttl_left(row, now)
     return "over" if left == 0 else coarse(left)
+
+
+def cost(row: LeaseRow, now: float) -> float | None:
+    """What it has cost by now, in the currency of [prices]; None where its price or its size is not known."""
+    if row.price_per_gb_hour is None or row.memory_mb is None:
+        return None
+    start = row.active_at or row.created_at
+    seconds = max(0.0, (row.released_at or now) - start)
+    if row.ttl_seconds is not None:
+        seconds = min(seconds, row.ttl_seconds)  # then its provider has ended it
+    return row.memory_mb / 1024 * seconds / 3600 * row.price_per_gb_hour
+
+
+def cost_words(row: LeaseRow, now: float) -> str:
+    known = cost(row, now)
+    return NOT_KNOWN if known is None else f"{known:.4f}"
+
+
+def pace_words(paces: Sequence[PaceRow]) -> str:
+    """The limits that hold now, of each provider that has some, and why they are lower than configured."""
+    said: list[str] = []
+    for pace in paces:
+        why = f", lowered: {pace.why}" if pace.why else ""
+        said.append(
+            f"{pace.provider}: at most {pace.max_live} at once, {pace.creates_per_second:.3g} made a second{why}"
+        )
+    return " · ".join(said)
 
 
 def attempt_place(row: LeaseRow) -> str:

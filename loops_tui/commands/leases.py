@@ -24,9 +24,12 @@ from loops_tui.commands.output import (
 from loops_tui.lease_words import (
     attempt_place,
     coarse,
+    cost,
+    cost_words,
     counted,
     isolation_words,
     owner_words,
+    pace_words,
     ttl_left,
     ttl_words,
 )
@@ -37,7 +40,8 @@ if TYPE_CHECKING:
     from engine.store.leases import LeaseView
     from engine.store.store import Store
 
-_HEADINGS = ("NAME", "STATE", "PROVIDER", "ISOLATION", "RUN", "ATTEMPT", "AGE", "TTL LEFT", "OWNER")
+_HEADINGS = ("NAME", "STATE", "PROVIDER", "ISOLATION", "RUN", "ATTEMPT", "AGE", "TTL LEFT", "OWNER", "COST")
+_COST = len(_HEADINGS) - 1
 _CONFIG_SUFFIXES = frozenset({".toml", ".json"})
 
 
@@ -60,14 +64,18 @@ def leases(ref: str | None, out: Output, *, everything: bool) -> int:
         run_id = None if ref is None else reader.run(ref).run_id
         now = time.time()
         views = reader.lease_views(reader.leases(run_id, None if everything else OPEN_STATES), now)
+        paces = [pace for pace in reader.paces() if pace.why]
     out.value([_row(view, now) for view in views])
     if out.as_json:
         return DONE
     if not views:
         out.line("no sandboxes" if everything else "no sandbox is held")
         return DONE
-    for line in columns([_HEADINGS, *(_cells(view, now) for view in views)]):
+    shown = None if any(cost(view.lease, now) is not None for view in views) else _COST
+    for line in columns([_HEADINGS[:shown], *(_cells(view, now)[:shown] for view in views)]):
         out.line(line)
+    if paces:
+        out.note(safe(pace_words(paces), 600))
     left = sum(view.left_behind for view in views)
     if left:
         whose = "" if run_id is None else f" {run_id}"
@@ -87,6 +95,7 @@ def _cells(view: LeaseView, now: float) -> tuple[str, ...]:
         coarse(now - row.created_at),
         ttl_words(row, now),
         owner_words(view),
+        cost_words(row, now),
     )
 
 
@@ -110,6 +119,7 @@ def _row(view: LeaseView, now: float) -> dict[str, Any]:
         if holder is None
         else {"pid": holder.pid, "hostname": holder.hostname, "kind": holder.kind},
         "owner_alive": holder is not None,
+        "cost": cost(row, now),
         "tries": row.tries,
         "error": row.last_error,
     }

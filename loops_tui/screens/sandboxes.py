@@ -19,6 +19,7 @@ from loops_tui.screens.sandboxes_text import (
     COLUMNS,
     lease_cells,
     lease_details,
+    limits_words,
     nothing_held,
     orphan_lines,
     unisolated_words,
@@ -32,6 +33,7 @@ from loops_tui.widgets.virtual_table import Cells, VirtualTable
 if TYPE_CHECKING:
     from engine.store.leases import LeaseView
     from engine.store.queries import StoreReader
+    from engine.store.rows import PaceRow
 
 CLOCK_SECONDS = 1.0
 TABLE_FRAME = 3  # lines of a table around its rows
@@ -102,6 +104,7 @@ class SandboxesScreen(FedScreen):
     def __init__(self) -> None:
         super().__init__()
         self._views: list[LeaseView] = []
+        self._paces: list[PaceRow] = []
         self._marked: set[str] = set()
         self._with_released = False
         self._loaded = False
@@ -143,18 +146,18 @@ class SandboxesScreen(FedScreen):
     def read_plan(self) -> ReadPlan:
         with_released = self._with_released
 
-        def read(reader: StoreReader) -> list[LeaseView]:
+        def read(reader: StoreReader) -> tuple[list[LeaseView], list[PaceRow]]:
             from engine.store.leases import OPEN_STATES
 
             rows = reader.leases(states=OPEN_STATES)
             if with_released:
                 rows += reader.released_leases(RELEASED_SHOWN)
-            return reader.lease_views(rows, time.time())
+            return reader.lease_views(rows, time.time()), reader.paces()
 
         return read
 
     def take(self, data: object) -> None:
-        self._views = cast("list[LeaseView]", data)
+        self._views, self._paces = cast("tuple[list[LeaseView], list[PaceRow]]", data)
         first, self._loaded = not self._loaded, True
         self._now = time.time()
         self._marked &= {view.lease.name for view in self._views if view.open}
@@ -186,7 +189,8 @@ class SandboxesScreen(FedScreen):
         self.table.show(others)
         entitle(self.left_table, f"Left behind ({len(left)})", unisolated_words(left))
         title = "In use and released" if self._with_released else "In use"
-        entitle(self.table, title, unisolated_words(others))
+        limits = limits_words(others, self._paces)
+        entitle(self.table, title, " · ".join(words for words in (limits, unisolated_words(others)) if words))
         self._keep_focus(bool(left), bool(others))
         self._show_details()
         self._write_top()

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.store.leases import LeaseView
-from engine.store.rows import LeaseState
+from engine.store.rows import LeaseRow, LeaseState, PaceRow
 from loops_tui.lease_words import (
     attempt_place,
     coarse,
+    cost,
+    cost_words,
     counted,
     isolation_words,
+    pace_words,
     ttl_left,
     ttl_words,
 )
@@ -92,6 +95,19 @@ def lease_cells(view: LeaseView, now: float, own_pid: int, marked: bool) -> Cell
     )
 
 
+def cost_spans(row: LeaseRow, now: float) -> Line:
+    """What it has cost, where a price is known."""
+    if cost(row, now) is None:
+        return ()
+    return (("   cost ", Tone.DIM), (cost_words(row, now), Tone.PLAIN))
+
+
+def limits_words(views: Sequence[LeaseView], paces: Sequence[PaceRow]) -> str:
+    """The limits of the providers that the list is about, and of those that are lower than configured."""
+    shown = {view.lease.provider for view in views}
+    return safe(pace_words([pace for pace in paces if pace.why or pace.provider in shown]), 200)
+
+
 def lease_details(view: LeaseView | None, now: float, own_pid: int, width: int) -> list[Line]:
     """The sandbox under the cursor: whose it is, how it holds, how long it lives, and what went wrong."""
     if view is None:
@@ -129,6 +145,7 @@ def lease_details(view: LeaseView | None, now: float, own_pid: int, width: int) 
             ("ttl left ", Tone.DIM),
             (ttl_words(row, now), Tone.PLAIN),
             (f" of {coarse(row.ttl_seconds)}" if row.ttl_seconds is not None else "", Tone.DIM),
+            *cost_spans(row, now),
         ),
         who,
     ]

@@ -98,7 +98,7 @@ async def test_a_creation_that_nobody_waits_for_is_found_and_released(
     provider: BlaxelProvider, service: Emulator, tmp_path: Path
 ) -> None:
     """Its effect comes after the first look for it."""
-    service.world.faults.rules.append(Fault("latency", CREATE, count=1, seconds=30.0))
+    service.world.faults.rules.append(Fault("latency", CREATE, count=1, seconds=4.0))
     name, since = new_name("test"), len(service.world.requests)
     creating = asyncio.create_task(provider.create(SandboxSpec(name)))
     await asked(service, "POST /v0/sandboxes", since)
