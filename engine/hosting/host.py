@@ -242,6 +242,8 @@ class RunHost:
     def _start_weights(self) -> str | None:
         """[model] from_checkpoint as Loops' address. Raises StoreError where this project has no such checkpoint."""
         wanted = self._project.config.model.from_checkpoint
+        if self._project.goes_on:
+            return None
         if wanted is None or wanted.startswith("bt://"):
             return wanted
         return self._store.reader().checkpoint(wanted).trainer_path

@@ -155,6 +155,7 @@ def _ended_run(ref: str, project_dir: Path) -> tuple[RunRow, CheckpointRow | Non
 def _resumption(run: RunRow, checkpoint: CheckpointRow | None, project: Project) -> Resumption:
     changed = _harmless_changes(run, project)
     _require_steps_left(run, checkpoint, project)
+    project.goes_on = checkpoint is not None
     bending = [change for change in changed if _matches(change.key, WITH_WARNING)]
     told = [f"{_listed([change])} from here on" for change in changed if change not in bending]
     return Resumption(

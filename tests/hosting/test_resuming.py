@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from engine.checking.starting import check_start
+from engine.config.report import CheckReport
 from engine.hosting import runs_here
 from engine.hosting.errors import HostingError
 from engine.hosting.host import RunHost
@@ -131,6 +133,25 @@ def test_a_config_file_that_was_changed_is_told_of_and_does_not_count(ended: Run
     assert "can no longer be loaded" in sentence
     config.unlink()
     assert resumed(ended, tmp_path) == ([], [])
+
+
+async def test_first_weights_that_are_gone_do_not_matter_any_more(ended: RunRow, tmp_path: Path) -> None:
+    project = load("direct/train.toml", [f"model.from_checkpoint={ended.run_id}"], working_dir=tmp_path)
+    second = await run_two_steps(project, tmp_path)
+    project.close()
+    with Store.open(tmp_path) as store:
+        store.delete_run(ended.run_id)
+    project, resumption = load_resumed(second.run_id, (), tmp_path)
+    report = CheckReport()
+    check_start(project, report)
+    assert report.ok
+    third = RunHost(
+        project, tmp_path, AddressOnly(tmp_path), kind="headless", train=two_steps, resumption=resumption
+    )
+    third.begin()
+    row = await third.run()
+    assert (row.state, row.step) == (RunState.STOPPED, 4)
+    project.close()
 
 
 def test_steps_must_be_left(ended: RunRow, tmp_path: Path) -> None:
