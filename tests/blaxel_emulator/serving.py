@@ -120,6 +120,7 @@ class EmulatorProcess:
     seed: int = 0
     url: str = ""
     process: subprocess.Popen[bytes] | None = None
+    client: httpx.Client | None = None  # of the admin side; building one costs more than a request
 
     def start(self) -> Self:
         told = {
@@ -150,11 +151,15 @@ class EmulatorProcess:
             self.stop(signal.SIGKILL)
             raise RuntimeError(f"the emulator did not start:\n{self.log.read_text()}")
         self.url = json.loads(line)["url"]
+        self.client = httpx.Client(base_url=self.url.removesuffix("/v0"), timeout=60.0, trust_env=False)
         return self
 
     def stop(self, number: int = signal.SIGTERM) -> None:
         if self.process is None:
             return
+        if self.client is not None:
+            self.client.close()
+            self.client = None
         self.process.send_signal(number)
         self.process.wait(_END_SECONDS)
         for stream in (self.process.stdin, self.process.stdout):
@@ -167,8 +172,8 @@ class EmulatorProcess:
 
     def admin(self, path: str, method: str = "GET", **body: Any) -> Any:
         """One request to the admin side. Raises httpx.HTTPError."""
-        url = f"{self.url.removesuffix('/v0')}/_admin/{path}"
-        answer = httpx.request(method, url, json=body or None, timeout=60.0, trust_env=False)
+        assert self.client is not None
+        answer = self.client.request(method, f"/_admin/{path}", json=body or None)
         answer.raise_for_status()
         return answer.json()
 

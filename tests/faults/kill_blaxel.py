@@ -147,7 +147,7 @@ def _until(condition: Any, seconds: float, otherwise: str) -> None:
     while not condition():
         if time.monotonic() > deadline:
             raise RuntimeError(otherwise)
-        time.sleep(0.02)
+        time.sleep(0.1)
 
 
 def kill_again_and_again(
