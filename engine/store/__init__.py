@@ -15,12 +15,13 @@ if TYPE_CHECKING:
     from engine.store.recorder import RunRecorder
     from engine.store.redact import Redactor
     from engine.store.rundir import RunDirectory, new_run_id, run_directory, safe_name
-    from engine.store.search import HIT_END, HIT_START, SearchHit
+    from engine.store.search import SearchHit
+    from engine.store.snippets import HIT_END, HIT_START
     from engine.store.store import Store
 
 _MODULE_OF = {
-    "HIT_END": "search",
-    "HIT_START": "search",
+    "HIT_END": "snippets",
+    "HIT_START": "snippets",
     "Redactor": "redact",
     "RunDirectory": "rundir",
     "RunRecorder": "recorder",

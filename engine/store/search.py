@@ -6,13 +6,14 @@ import re
 import sqlite3
 from dataclasses import dataclass
 
-HIT_START, HIT_END = "\x02", "\x03"
-"""Marks around the words found in a snippet: a screen that knows them turns them into a style, any other one shows
-them as visible control characters."""
+from engine.store.snippets import SnippetMaker, sign_pattern, word_pattern
 
-_SNIPPET_TOKENS = 24
 _SCANNED = 2000
-"""Texts looked through for signs that the index does not know (``{{``, ``=>``)."""
+"""Texts looked through, at most, for signs that the index does not know (``{{``, ``=>``)."""
+_SCANNED_BYTES = 24_000_000
+"""… and so much of them."""
+_SNIPPET_BYTES = 8_000_000
+"""Read, at most, to find where in the hits the words stand."""
 
 
 @dataclass(slots=True)
@@ -38,22 +39,30 @@ def search_transcripts(
     first, last = _range(connection, run_id)
     # The index walks its own row ids backwards and stops at the limit; a plain join would sort all hits first.
     hits = connection.execute(
-        f"""SELECT rowid, snippet(transcript_text, 0, '{HIT_START}', '{HIT_END}', '…', {_SNIPPET_TOKENS})
-            FROM transcript_text WHERE transcript_text MATCH ? AND rowid BETWEEN ? AND ? ORDER BY rowid DESC""",
+        "SELECT rowid FROM transcript_text WHERE transcript_text MATCH ? AND rowid BETWEEN ? AND ? "
+        "ORDER BY rowid DESC",
         (query, first, last),
     )
+    snippets = SnippetMaker(connection, word_pattern(_words(text)), budget=_SNIPPET_BYTES)
     found: list[SearchHit] = []
-    for transcript_id, snippet in hits:
-        about = connection.execute(
-            "SELECT run_id, group_id, attempt, task_id, reward, ending FROM transcripts WHERE transcript_id = ?",
-            (transcript_id,),
-        ).fetchone()
+    for (transcript_id,) in hits:
+        about = _about(connection, transcript_id)
         # Runs that trained side by side share a range of row ids.
         if about is not None and run_id in (None, about[0]):
-            found.append(SearchHit(*about, snippet=snippet))
+            snippet = snippets.of(transcript_id)
+            found.append(
+                SearchHit(*about, snippet=snippets.beginning(transcript_id) if snippet is None else snippet)
+            )
             if len(found) >= limit:
                 break
     return found
+
+
+def _about(connection: sqlite3.Connection, transcript_id: int) -> sqlite3.Row | None:
+    return connection.execute(
+        "SELECT run_id, group_id, attempt, task_id, reward, ending FROM transcripts WHERE transcript_id = ?",
+        (transcript_id,),
+    ).fetchone()
 
 
 def _range(connection: sqlite3.Connection, run_id: str | None) -> tuple[int, int]:
@@ -68,7 +77,7 @@ def _range(connection: sqlite3.Connection, run_id: str | None) -> tuple[int, int
 
 def match_query(text: str) -> str | None:
     """The index's query for typed words, each quoted; None where no word is left to look up."""
-    words = [word for word in re.split(r"[\s\0]+", _clean(text)) if re.search(r"\w", word.replace("_", ""))]
+    words = _words(text)
     if not words:
         return None
     quoted = ['"' + word.replace('"', '""') + '"' for word in words]
@@ -77,27 +86,29 @@ def match_query(text: str) -> str | None:
     return " AND ".join(quoted) + ("*" if len(beginning) > 1 else "")
 
 
+def _words(text: str) -> list[str]:
+    return [word for word in re.split(r"[\s\0]+", _clean(text)) if re.search(r"[^\W_]", word)]
+
+
 def _scan(connection: sqlite3.Connection, run_id: str | None, text: str, limit: int) -> list[SearchHit]:
     """Look for signs that are no words, through the newest texts only."""
     wanted = _clean(text).replace("\0", "").strip()
     if not wanted:
         return []
-    of_run, values = ("", []) if run_id is None else ("WHERE t.run_id = ?", [run_id])
+    of_run, values = ("", []) if run_id is None else ("WHERE run_id = ?", [run_id])
     rows = connection.execute(
-        f"""SELECT t.run_id, t.group_id, t.attempt, t.task_id, t.reward, t.ending, x.text
-            FROM (SELECT * FROM transcripts t {of_run} ORDER BY transcript_id DESC LIMIT {_SCANNED}) t
-            JOIN transcript_text x ON x.rowid = t.transcript_id
-            WHERE instr(x.text, ?) > 0 ORDER BY t.transcript_id DESC LIMIT ?""",
-        (*values, wanted, limit),
-    )
-    return [SearchHit(*row[:6], snippet=_around(row[6], wanted)) for row in rows]
-
-
-def _around(text: str, wanted: str) -> str:
-    at = text.find(wanted)
-    start, end = max(0, at - 60), at + len(wanted)
-    head, tail = "…" if start else "", "…" if end + 60 < len(text) else ""
-    return f"{head}{text[start:at]}{HIT_START}{wanted}{HIT_END}{text[end : end + 60]}{tail}"
+        f"SELECT transcript_id FROM transcripts {of_run} ORDER BY transcript_id DESC LIMIT {_SCANNED}", values
+    ).fetchall()
+    snippets = SnippetMaker(connection, sign_pattern(wanted), budget=_SCANNED_BYTES)
+    found: list[SearchHit] = []
+    for (transcript_id,) in rows:
+        snippet = snippets.of(transcript_id)
+        about = None if snippet is None else _about(connection, transcript_id)
+        if snippet is not None and about is not None:
+            found.append(SearchHit(*about, snippet=snippet))
+        if len(found) >= limit or snippets.left <= 0:
+            break
+    return found
 
 
 def _clean(text: str) -> str:

@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from engine.store.search import HIT_END, HIT_START, SearchHit
+from engine.store.search import SearchHit
+from engine.store.snippets import HIT_END, HIT_START
 from loops_tui.theme import Tone
 from loops_tui.widgets.safe_text import safe
 from loops_tui.widgets.spans import Line, Span, plain, text_of, width_of
@@ -155,7 +156,7 @@ def empty_lines(found: Found | None, scope: str) -> list[Line]:
         return [
             plain("Type words: transcripts that hold all of them are found, the newest first.", Tone.DIM),
             plain(
-                "The last word may be the beginning of one. Signs are found as they are: => or {{", Tone.DIM
+                "The last word may be the beginning of one. Signs (=> or {{) are looked for in the newest transcripts.", Tone.DIM
             ),
         ]
     return [

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from engine.store.rows import RunState, TranscriptRow
-from engine.store.search import HIT_END, HIT_START, SearchHit
+from engine.store.search import SearchHit
+from engine.store.snippets import HIT_END, HIT_START
 from engine.store.store import Store
 from loops_tui.screens.run import RunScreen
 from loops_tui.screens.runs import RunsScreen

@@ -204,54 +204,120 @@ def _megabytes() -> tuple[float, float]:
     return int(line.split()[1]) / 1024, peak
 
 
-async def _screens(project: Path) -> dict[str, float]:
-    """Milliseconds from the start of the app, and from a key, to rows on the screen; memory after a walk through it."""
-    from loops_tui.app import LoopsApp
-    from loops_tui.link import make_hosting, open_store
-    from loops_tui.screens.runs import RunsScreen
+LONG = {
+    "1 MB, 100 turns": (100, 90),
+    "10 MB, 1,000 turns": (1000, 90),
+    "10 MB, 10 turns": (10, 9000),
+    "a line of 3 MB": (1, 0),
+}
+"""Transcripts that are long: turns, and lines of some 115 characters in each; 0: one line alone."""
 
-    figures: dict[str, float] = {}
-    started = time.perf_counter()
-    app = LoopsApp(project, lambda: open_store(project), lambda: make_hosting(project))
 
-    def shown() -> str:
-        return "\n".join(strip.text for strip in app.screen._compositor.render_strips())
+def _add_long(project: Path) -> str:
+    """Keep long transcripts in the newest run, each as an attempt of its group 0; returns the run's id."""
+    line = "some words of a line that a program has printed, and some more of them 12345 678 until it ends here at last"
+    with Store.open(project) as store:
+        run = store.reader().runs(1)[0]
+        recorder = store.recorder(run.run_id, files=False)
+        for attempt, (turns, lines) in enumerate(LONG.values()):
+            text = "\n".join(f"{number} {line}" for number in range(lines)) if lines else "x" * 3_000_000
+            said = [
+                {"role": ("user", "assistant", "tool")[place % 3], "content": text} for place in range(turns)
+            ]
+            recorder.transcript(TranscriptRow(run.run_id, 0, attempt, "long", 1.0, "solved", said))
+        recorder.flush_blocking()
+    return run.run_id
 
-    async def until(true: Callable[[], bool]) -> float:
+
+class _Watch:
+    """An app in a test driver, and how long it takes until something is on its screen."""
+
+    def __init__(self, project: Path) -> None:
+        from loops_tui.app import LoopsApp
+        from loops_tui.link import make_hosting, open_store
+
+        self.started = time.perf_counter()
+        self.app = LoopsApp(project, lambda: open_store(project), lambda: make_hosting(project))
+
+    def shown(self) -> str:
+        return "\n".join(strip.text for strip in self.app.screen._compositor.render_strips())
+
+    async def until(self, true: Callable[[], bool]) -> float:
+        """Milliseconds since ``started``."""
         deadline = time.perf_counter() + 30
         while not true():
             if time.perf_counter() > deadline:
-                raise SystemExit(f"never shown:\n{shown()}")
-            await asyncio.sleep(0.001)
-        return (time.perf_counter() - started) * 1000
+                raise SystemExit(f"never shown:\n{self.shown()}")
+            await asyncio.sleep(0.002)
+        return (time.perf_counter() - self.started) * 1000
 
-    async with app.run_test(size=(120, 40)) as pilot:
-        figures["app start to rows"] = await until(
-            lambda: isinstance(app.screen, RunsScreen) and "agent_3" in shown()
-        )
+    async def after_key(self, key: str, *texts: str) -> float:
+        """Milliseconds from a key until all of these are painted."""
+        self.started = time.perf_counter()
+        self.app.simulate_key(key)
+        return await self.until(lambda: all(text in self.shown() for text in texts))
+
+
+async def _first_rows(project: Path, text: str) -> float:
+    watch = _Watch(project)
+    async with watch.app.run_test(size=(120, 40)):
+        return await watch.until(lambda: text in watch.shown())
+
+
+async def _screens(project: Path, run_id: str) -> dict[str, float]:
+    """Milliseconds from the start of the app, or from a key, to what was asked for on the screen; memory beside it."""
+    from loops_tui.screens.transcript import TranscriptScreen
+
+    with tempfile.TemporaryDirectory() as scratch:
+        await _first_rows(Path(scratch), "No runs yet")  # what is imported and compiled once is not counted
+        empty = statistics.median([await _first_rows(Path(scratch), "No runs yet") for _ in range(ROUNDS)])
+    full = statistics.median([await _first_rows(project, "agent_3") for _ in range(ROUNDS)])
+    figures = {
+        "app start to first words, no runs": empty,
+        "app start to rows": full,
+        "… later by": full - empty,
+    }
+    watch = _Watch(project)
+    async with watch.app.run_test(size=(120, 40)) as pilot:
+        await watch.until(lambda: "1000 runs" in watch.shown() or "agent_3" in watch.shown())
         figures["memory on the Runs screen, MB"] = _megabytes()[0]
         to_runs: list[float] = []
         for _ in range(ROUNDS):
-            await pilot.press("4")
-            await until(lambda: not isinstance(app.screen, RunsScreen))
+            await watch.after_key("4", "Sandboxes")
             await pilot.pause()
-            started = time.perf_counter()
-            app.simulate_key("1")
-            to_runs.append(await until(lambda: isinstance(app.screen, RunsScreen) and "agent_3" in shown()))
+            to_runs.append(await watch.after_key("1", "agent_3"))
         figures["key 1 to rows"] = statistics.median(to_runs)
-        filters: list[float] = []
-        await pilot.press("slash")
+        sorting = [await watch.after_key("o", f"Runs by {column}") for column in ("name", "step", "reward")]
+        figures["key o to rows sorted anew"] = statistics.median(sorting)
+        await watch.after_key("slash", "part of")
+        letters: list[float] = []
         for letter in "failed":
-            before = shown()
-            started = time.perf_counter()
-            app.simulate_key(letter)
-            filters.append(await until(lambda before=before: shown() != before))
-        figures["a letter typed into the filter"] = statistics.median(filters)
-        await pilot.press("escape", "end", "home", "enter")
-        await until(lambda: "Attempts" in shown())
-        await pilot.press("enter", "enter")
-        await until(lambda: "policy v3" in shown())
-        figures["memory after opening a transcript, MB"] = _megabytes()[0]
+            before = watch.shown()
+            watch.started = time.perf_counter()
+            watch.app.simulate_key(letter)
+            letters.append(await watch.until(lambda before=before: watch.shown() != before))
+        figures["a letter typed into the filter"] = statistics.median(letters)
+        await pilot.press("escape")
+        await watch.after_key("F", "Type words")
+        await pilot.press(*"zzrar")
+        figures["a letter typed into the search to hits"] = await watch.after_key("e", "10 hits in")
+        await pilot.press("escape")
+        for attempt, name in enumerate(LONG):
+            watch.started = time.perf_counter()
+            screen = TranscriptScreen(run_id, "long", 0, attempt)
+            watch.app.push_screen(screen)
+            head = f"attempt {attempt + 1} of"
+            figures[f"transcript of {name}: first screen"] = await watch.until(
+                lambda head=head: head in watch.shown()
+            )
+            figures[f"transcript of {name}: all of it"] = await watch.until(
+                lambda screen=screen: (
+                    screen.view is not None and screen.view.layout is not None and screen.view.layout.whole
+                )
+            )
+            watch.app.pop_screen()
+            await pilot.pause()
+        figures["memory at the end, MB"] = _megabytes()[0]
     return figures
 
 
@@ -264,7 +330,7 @@ def measure(project: Path) -> dict[str, Any]:
             for table in ("attempts", "transcripts"):
                 rows[table] = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
         size = store.path.stat().st_size / 1e6
-    screens = asyncio.run(_screens(project))
+    screens = asyncio.run(_screens(project, _add_long(project)))
     searches = {
         name: {"ms": round(median, 1), "worst_ms": round(worst, 1), "hits": hits}
         for name, median, worst, hits in _searches(project)

@@ -72,3 +72,44 @@ def test_across_runs_with_a_limit_and_snippets(filled: Store) -> None:
     assert hits[1].reward == 1.0
     assert len(filled.reader().search(None, "answer", limit=1)) == 1
     assert f"{HIT_START}{{{{{HIT_END}" in filled.reader().search(RUN, "{{")[0].snippet
+
+
+@pytest.mark.parametrize(
+    ("text", "marked"),
+    [
+        ("naïve CAFE", ["Naive", "café"]),
+        ("needle", ["needle"]),
+        ("need", ["need"]),
+        ("app.log", ["app.log"]),
+        ("=>", ["=>"]),
+    ],
+)
+def test_snippets_mark_the_words_however_long_the_text(
+    store: Store, tmp_path: Path, text: str, marked: list[str]
+) -> None:
+    """Also where the words lie on the edge of a piece that is read, or in a text of megabytes."""
+    store.create_run(make_run(tmp_path))
+    recorder = store.recorder(RUN)
+    long = (
+        "grün und blau " * 9361
+        + " the needle in app.log => a Naive café, and so on "
+        + "words and words " * 100_000
+    )
+    recorder.transcript(make_transcript(RUN, 0, 0, "a task", long))
+    store.flush()
+    (hit,) = store.reader().search(RUN, text)
+    parts = [part.split(HIT_END)[0] for part in hit.snippet.split(HIT_START)[1:]]
+    assert parts == marked
+    assert len(hit.snippet) < 300
+
+
+def test_a_hit_too_deep_for_its_snippet_is_a_hit(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.store.search._SNIPPET_BYTES", 1000)
+    store.create_run(make_run(tmp_path))
+    store.recorder(RUN).transcript(make_transcript(RUN, 0, 0, "how it begins", "filler " * 1000 + "needle"))
+    store.flush()
+    (hit,) = store.reader().search(RUN, "needle")
+    assert hit.snippet.startswith("how it begins")
+    assert HIT_START not in hit.snippet
