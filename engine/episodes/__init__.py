@@ -25,12 +25,15 @@ from engine.policy.conversation import (
     Reply,
     ToolCall,
 )
+from engine.sandboxes.contract import Blaxel, Local
 
 __all__ = [
+    "Blaxel",
     "ContextWindowExceeded",
     "Conversation",
     "Episode",
     "Grading",
+    "Local",
     "MalformedToolCall",
     "Metadata",
     "Model",

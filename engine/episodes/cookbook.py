@@ -10,7 +10,7 @@ from engine import episodes
 
 
 def answer_for_cookbook() -> bool:
-    """Register ``loops_cookbook.episodes`` as another name of ``engine.episodes``.
+    """Register ``loops_cookbook.episodes`` as another name of ``engine.episodes``, with ``.blaxel`` below it.
 
     Does nothing, and returns False, where the real package can be imported: its own episodes are not ours to replace.
     """
@@ -26,4 +26,7 @@ def answer_for_cookbook() -> bool:
     setattr(package, "episodes", episodes)  # noqa: B010
     sys.modules["loops_cookbook"] = package
     sys.modules["loops_cookbook.episodes"] = episodes
+    blaxel = ModuleType("loops_cookbook.episodes.blaxel", "Stand-in: the marker of Blaxel's sandboxes.")
+    setattr(blaxel, "Blaxel", episodes.Blaxel)  # noqa: B010
+    sys.modules["loops_cookbook.episodes.blaxel"] = blaxel
     return True
