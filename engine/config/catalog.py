@@ -18,17 +18,17 @@ from typing import Any, Literal, get_args, get_origin
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic.fields import FieldInfo
 
+from engine.config.any_recipe import RECIPES
 from engine.config.explain import section_type
 from engine.config.problems import did_you_mean
 from engine.config.sections import Section
-from engine.config.settings import LOSS_CONFIG_KEYS, Settings
+from engine.config.settings import LOSS_CONFIG_KEYS
 
 TOP = ""  # the table of the keys that stand before any header
 _UNSET = re.compile(
     r"\s*(?:Default: (?P<unset>[^.]*(?:\.\d[^.]*)*)\.|Required\.|Empty by default(?:: [^.]*)?\.)"
 )
 _EXAMPLES = {  # what to begin with where a setting has no default
-    "recipe": '"rl"',
     "runtime.config.tasks": '"tasks.jsonl"',
     "runtime.config.episode": '"my_episode:MyEpisode"',
     "model.base_model": '"loops-demo-1m"',
@@ -36,6 +36,7 @@ _EXAMPLES = {  # what to begin with where a setting has no default
     "training.max_steps": "20",
     "compute.scope": '"local"',
     "eval.tasks": '"heldout.jsonl"',
+    "data.train": '"train.jsonl"',
 }
 
 
@@ -87,46 +88,53 @@ class Table:
 
 
 @cache
-def tables() -> tuple[Table, ...]:
-    """Every table that has settings of its own, from the top level down."""
-    return tuple(_tables(Settings, TOP, "Keys before any table.", required=True))
+def tables(recipe: str = "rl") -> tuple[Table, ...]:
+    """Every table of a recipe's configs that has settings of its own, from the top level down."""
+    return tuple(_tables(RECIPES[recipe], TOP, "Keys before any table.", required=True))
 
 
 @cache
-def _by_key() -> dict[str, Setting]:
-    return {setting.key: setting for table in tables() for setting in table.settings}
+def _by_key(recipe: str) -> dict[str, Setting]:
+    return {setting.key: setting for table in tables(recipe) for setting in table.settings}
 
 
 @cache
-def _by_table() -> dict[str, Table]:
-    return {table.name: table for table in tables()}
+def _by_table(recipe: str) -> dict[str, Table]:
+    return {table.name: table for table in tables(recipe)}
 
 
-def settings() -> Iterable[Setting]:
-    """Every setting, table by table."""
-    return _by_key().values()
+def settings(recipe: str = "rl") -> Iterable[Setting]:
+    """Every setting of a recipe, table by table."""
+    return _by_key(recipe).values()
 
 
-def setting(key: str) -> Setting | None:
+def recipes() -> tuple[str, ...]:
+    """The recipes that there are."""
+    return tuple(RECIPES)
+
+
+def setting(key: str, recipe: str = "rl") -> Setting | None:
     """The setting of a dotted key; for a key inside a free table (``runtime.config.options.x``) that table's."""
     parts = key.split(".")
     while parts:
-        found = _by_key().get(".".join(parts))
+        found = _by_key(recipe).get(".".join(parts))
         if found is not None:
             return found if len(parts) == len(key.split(".")) or found.type.startswith("table") else None
         parts.pop()
     return None
 
 
-def table(name: str) -> Table | None:
+def table(name: str, recipe: str = "rl") -> Table | None:
     """The table of a dotted name."""
-    return _by_table().get(name)
+    return _by_table(recipe).get(name)
 
 
 def nearest(key: str) -> str | None:
-    """The dotted key or table that was probably meant; a bare name finds its table."""
+    """The dotted key or table, of any recipe, that was probably meant; a bare name finds its table."""
     wanted = key.strip("[] ")
-    known = [*_by_key(), *(name for name in _by_table() if name)]
+    known = list(
+        dict.fromkeys(name for recipe in RECIPES for name in (*_by_key(recipe), *_by_table(recipe)) if name)
+    )
     by_name = {name.rpartition(".")[2]: name for name in reversed(known)}
     if wanted in by_name:
         return by_name[wanted]
@@ -166,7 +174,7 @@ def _setting(key: str, field: FieldInfo) -> Setting:
         default=default,
         unset=unset if default is None else None,
         required=field.is_required(),
-        values=_values(field.annotation),
+        values=_values(key, field.annotation),
         example=_EXAMPLES.get(key) or default or _example(field.annotation),
     )
 
@@ -203,7 +211,9 @@ def _bare(annotation: Any) -> Any:
     return annotation
 
 
-def _values(annotation: Any) -> tuple[str, ...]:
+def _values(key: str, annotation: Any) -> tuple[str, ...]:
+    if key == "recipe":  # each recipe's own settings know no other
+        return tuple(toml_value(recipe) for recipe in RECIPES)
     bare = _bare(annotation)
     if get_origin(bare) is Literal:
         return tuple(toml_value(value) for value in get_args(bare))
@@ -212,16 +222,15 @@ def _values(annotation: Any) -> tuple[str, ...]:
 
 def _example(annotation: Any) -> str:
     bare = _bare(annotation)
-    values = _values(annotation)
-    if values:
-        return values[0]
-    return {int: "1", float: "1.0"}.get(bare, '""')
+    if get_origin(bare) is Literal:
+        return toml_value(get_args(bare)[0])
+    return {bool: "true", int: "1", float: "1.0"}.get(bare, '""')
 
 
 def _type_words(key: str, field: FieldInfo) -> str:
     bare = _bare(field.annotation)
     if get_origin(bare) is Literal:
-        return "one of " + ", ".join(toml_value(value) for value in get_args(bare))
+        return "one of " + ", ".join(_values(key, field.annotation))
     if get_origin(bare) is dict:
         if key == "training.loss_config":
             return "table: " + "; ".join(

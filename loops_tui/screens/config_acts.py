@@ -9,7 +9,7 @@ from loops_tui.clipboard import copy_text
 from loops_tui.lease_words import counted
 from loops_tui.ports import NotChecked
 from loops_tui.screens.config_buffers import NotSaved, Unopened
-from loops_tui.screens.config_cursor import key_at, keys_in
+from loops_tui.screens.config_cursor import key_at, keys_in, recipe_of
 from loops_tui.screens.config_desk import ChangedOutside, Document
 from loops_tui.screens.config_diff import DiffScreen, diff_lines
 from loops_tui.screens.config_files import ConfigFile, NotCopied, copy_example
@@ -214,10 +214,12 @@ class Acts:
         from loops_tui.screens.config_picker import Offer, Picker, offers
 
         lines, row = editor.lines_of_text(), editor.cursor_location[0]
-        word = word_at(lines, row)
-        key = None if word else catalog.setting(key_at(lines, row, document.path) or "")
+        word, recipe = word_at(lines, row), recipe_of(lines)
+        key = None if word else catalog.setting(key_at(lines, row, document.path) or "", recipe)
         here = key if key is not None and value_of(lines[row]) is not None else None
-        present = [name for name in keys_in(editor.text, document.path) if name.rpartition(".")[2] != word]
+        present = [
+            name for name in keys_in(editor.text, document.path, recipe) if name.rpartition(".")[2] != word
+        ]
 
         def taken(offer: Offer | None) -> None:
             if offer is None:
@@ -229,7 +231,7 @@ class Acts:
             else:
                 editor.insert_at(insert_setting(lines, row, offer.setting))
 
-        self._screen.app.push_screen(Picker(offers(table_at(lines, row), present, here), word), taken)
+        self._screen.app.push_screen(Picker(offers(table_at(lines, row), present, here, recipe), word), taken)
 
     def copy_text(self, text: str) -> None:
         """Put a text of the editor where the terminal or tmux pastes it from, and into the editor's own clipboard."""
@@ -263,7 +265,8 @@ def billing(document: Document) -> list[str]:
         )
     elif linted.scope in ("serverless", "auto"):
         told.append(f"{model} on Baseten ({linted.scope}): tokens are billed.")
-    sandbox = linted.settings.runtime.config.sandbox
+    recipe = linted.settings
+    sandbox = recipe.runtime.config.sandbox if recipe.recipe == "rl" else None
     if sandbox is not None and sandbox.provider != "local":
         told.append(
             f"Sandboxes of {sandbox.memory_mb} MiB on {sandbox.provider.title()}: their time is billed."

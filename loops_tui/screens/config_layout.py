@@ -71,7 +71,7 @@ class ConfigLayout(FedScreen):
                 with Container(id="editors"):
                     yield Welcome()
                 yield EntryList(id="problems")
-                yield SettingPane(id="hint")
+                yield SettingPane(id="hint", brief=True)
             with Vertical(id="side"):
                 yield SettingPane(id="setting", classes="pane")
                 yield EntryList(id="report", classes="pane")

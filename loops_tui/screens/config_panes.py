@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from loops_tui.screens.config_text import setting_lines, welcome
+from loops_tui.screens.config_text import hint_lines, setting_lines, welcome
 from loops_tui.widgets.spans import Line, SpanPane
 
 if TYPE_CHECKING:
@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 class SettingPane(SpanPane):
     """The setting under the cursor."""
 
-    def __init__(self, *, id: str, classes: str | None = None) -> None:
+    def __init__(self, *, id: str, classes: str | None = None, brief: bool = False) -> None:
+        """``brief``: in three lines, below the editor of a small window."""
         super().__init__(id=id, classes=classes)
+        self._brief = brief
         self._found: Setting | Table | None = None
         self._here: str | None = None
         self.can_focus = False
@@ -27,7 +29,11 @@ class SettingPane(SpanPane):
             self.recompose_lines()
 
     def compose_lines(self, width: int, height: int) -> list[Line] | None:
-        return setting_lines(self._found, self._here, width) if width > 0 else None
+        if width <= 0:
+            return None
+        return (
+            hint_lines(self._found, width) if self._brief else setting_lines(self._found, self._here, width)
+        )
 
 
 class Welcome(SpanPane):

@@ -41,14 +41,14 @@ class Offer:
         return f"{self.setting.key}={self.value}" if self.value is not None else self.setting.key
 
 
-def offers(table: str, present: Sequence[str], key: Setting | None) -> list[Offer]:
+def offers(table: str, present: Sequence[str], key: Setting | None, recipe: str) -> list[Offer]:
     """What can stand at the cursor: values of the key there, then settings, those of its table first."""
     from engine.config import catalog
 
     found: list[Offer] = []
     if key is not None:
         found = [Offer(key, value, here=True) for value in key.values]
-    left = [setting for setting in catalog.settings() if setting.key not in present]
+    left = [setting for setting in catalog.settings(recipe) if setting.key not in present]
     found += [Offer(setting, here=True) for setting in left if setting.table == table]
     return found + [Offer(setting) for setting in left if setting.table != table]
 

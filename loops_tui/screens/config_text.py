@@ -137,6 +137,20 @@ def setting_lines(found: Setting | Table | None, here: str | None, width: int) -
     return list(_table(found, width))
 
 
+def hint_lines(found: Setting | Table | None, width: int) -> list[Line]:
+    """The same in three lines: what it is in one, what it means in two."""
+    from engine.config.catalog import Setting
+
+    if not isinstance(found, Setting):
+        return setting_lines(found, None, width)
+    head: Line = (
+        (found.name, Tone.TITLE),
+        (f"  {found.type}", Tone.INFO),
+        (f" · default {found.default_words}", Tone.WARN if found.required else Tone.DIM),
+    )
+    return [head, *(plain(piece) for piece in wrap(found.meaning, width))]
+
+
 def _setting(found: Setting, here: str | None, width: int) -> Iterator[Line]:
     yield ((found.name, Tone.TITLE), (f"  [{found.table}]" if found.table else "", Tone.FAINT))
     for piece in wrap(found.type, width):

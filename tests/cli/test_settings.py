@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.config.catalog import settings
+from engine.config.catalog import recipes, settings
 from tests.cli.conftest import Call
 
 
@@ -19,7 +19,11 @@ def test_all_of_them_are_listed(call: Call) -> None:
 
 def test_as_json(call: Call) -> None:
     said = call("settings", "--json")
-    assert [value["key"] for value in said.value] == [found.key for found in settings()]
+    told = [(value["key"], *value["recipes"]) for value in said.value]
+    assert len(told) == len(set(told))
+    assert ("training.group_size", "rl") in told
+    assert ("model.lora_rank", "rl", "sft") in told
+    assert {key for key, *_ in told} == {found.key for recipe in recipes() for found in settings(recipe)}
     one = call("settings", "training.group_size", "--json").value
     assert (one["default"], one["required"], one["table"]) == ("16", False, "training")
 
@@ -38,6 +42,17 @@ def test_one_in_detail(call: Call, key: str) -> None:
         assert part in said.out
 
 
+def test_what_differs_between_recipes_is_told_for_each(call: Call) -> None:
+    said = call("settings", "training.max_steps")
+    assert 'training.max_steps  (recipe = "sft")' in said.out
+    assert "Default:     required" in said.out
+    assert "Default:     all epochs" in said.out
+    assert [value["recipes"] for value in call("settings", "training.max_steps", "--json").value] == [
+        ["rl"],
+        ["sft"],
+    ]
+
+
 def test_a_table(call: Call) -> None:
     said = call("settings", "[prices]")
     assert "sandbox_gb_hour" in said.out
@@ -51,7 +66,7 @@ def test_a_table(call: Call) -> None:
     ("key", "said"),
     [
         ("trainig.group_size", "did you mean training.group_size?"),
-        ("seed", "seed is in model.seed, training.seed and eval.seed"),
+        ("seed", "seed is in eval.seed, model.seed and training.seed"),
         ("zzzzz", "`loops-tui settings` lists them all"),
     ],
 )

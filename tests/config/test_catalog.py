@@ -9,24 +9,30 @@ from pathlib import Path
 import pytest
 
 from engine.config import known_keys
-from engine.config.catalog import nearest, setting, settings, table, tables
+from engine.config.any_recipe import RECIPES
+from engine.config.catalog import Setting, nearest, recipes, setting, settings, table, tables
 from engine.config.comparing import Change, changes, changes_since_run
 from engine.config.loading import LoadedConfig
 
 FREE = {"runtime.config.options", "training.loss_config"}
 
 
-def test_every_key_is_there_once() -> None:
-    keys = [found.key for found in settings()]
+@pytest.mark.parametrize("recipe", recipes())
+def test_every_key_is_there_once(recipe: str) -> None:
+    keys = [found.key for found in settings(recipe)]
     assert len(keys) == len(set(keys))
-    named = {found.name for found in tables()}
+    named = {found.name for found in tables(recipe)}
     # What is known and no setting is a table, or holds tables only.
-    left = set(known_keys()) - set(keys)
+    left = set(known_keys(RECIPES[recipe])) - set(keys)
     assert all(any(name == key or name.startswith(f"{key}.") for name in named) for key in left), left
 
 
-@pytest.mark.parametrize("found", list(settings()), ids=lambda found: found.key)
-def test_a_setting_is_told_in_full(found) -> None:
+@pytest.mark.parametrize(
+    "found",
+    [found for recipe in recipes() for found in settings(recipe)],
+    ids=lambda found: found.key,
+)
+def test_a_setting_is_told_in_full(found: Setting) -> None:
     assert found.meaning
     assert found.type
     assert found.meaning.endswith((".", ")"))
@@ -54,6 +60,19 @@ def test_words_for_types_and_defaults() -> None:
     assert told("training.max_concurrent_rollouts")[1] == "group_size x groups_per_step"
     assert told("runtime.config.sandbox.env") == ("table of texts", "{}")
     assert told("training.shuffle_tasks") == ("true or false", "true")
+
+
+def test_a_recipe_has_its_own() -> None:
+    assert setting("training.epochs") is None
+    sft = setting("training.epochs", "sft")
+    assert sft is not None
+    assert sft.default == "1"
+    assert setting("training.group_size", "sft") is None
+    for recipe in recipes():
+        found = setting("recipe", recipe)
+        assert found is not None
+        assert found.values == ('"rl"', '"sft"')
+        assert found.example == f'"{recipe}"'
 
 
 def test_a_key_inside_a_free_table_is_that_table_s() -> None:
