@@ -10,6 +10,8 @@ from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from loops_tui.loops_link import LoopsFromHere
+from loops_tui.loops_ports import OnLoops
 from loops_tui.ports import CleanupFailed, HandOverFailed, Hosting, NotChecked, StartRefused
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ class HereLazily:
     def __init__(self, project_dir: Path) -> None:
         self._project_dir = project_dir
         self._runs: RunsHere | None = None
+        self.loops: OnLoops = LoopsFromHere(project_dir, self._made)
 
     def start(self, config: Path, overrides: Sequence[str]) -> str:
         """Start a run and return its id; blocks for seconds. Raises StartRefused."""

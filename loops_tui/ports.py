@@ -12,12 +12,18 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from engine.hosting.cleanup import CleanupReport
+    from loops_tui.loops_ports import OnLoops
 
 
 class Hosting(Protocol):
     """Runs that live in this process, in the engine's own thread and loop."""
 
     can_hand_over: bool  # whether a hosted run can move into a process of its own
+
+    @property
+    def loops(self) -> OnLoops:
+        """What is asked of Loops beside a run."""
+        ...
 
     def start(self, config: Path, overrides: Sequence[str]) -> str:
         """Start a run and return its id. Raises :class:`StartRefused` with a sentence for a person."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from engine.store.errors import StoreError
+from loops_tui.loops_ports import ActFailed
 from loops_tui.ports import CleanupFailed, HandOverFailed, NotChecked, StartRefused
 
 if TYPE_CHECKING:
@@ -128,6 +129,10 @@ class NoHosting:
     """No runs live in a read-only app, and nothing is released from it."""
 
     can_hand_over = False
+
+    @property
+    def loops(self) -> NoReturn:
+        raise ActFailed(REFUSAL)
 
     def start(self, config: Path, overrides: Sequence[str]) -> str:
         raise StartRefused(REFUSAL)

@@ -6,9 +6,9 @@ import asyncio
 import concurrent.futures
 import logging
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Coroutine, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from engine.hosting.cleanup import release_left_behind
 from engine.hosting.detach import detach_run
@@ -85,6 +85,10 @@ class RunsHere:
         """
         work = release_left_behind(self._project_dir, names=names, force=force)
         return self._loop.submit(work).result(CLEANUP_SECONDS)
+
+    def carry_out[T](self, work: Coroutine[Any, Any, T]) -> T:
+        """Do something else of the engine's (on Loops, say) on its loop, and wait for it. Raises what it raises."""
+        return self._loop.submit(work).result()
 
     def live(self) -> list[str]:
         """Ids of the runs that are still going here."""

@@ -16,6 +16,7 @@ from engine.store.store import Store
 from loops_tui.app import LoopsApp
 from loops_tui.link import open_store
 from loops_tui.ports import CleanupFailed, HandOverFailed, StartRefused
+from tests.app.fake_loops import FakeLoops
 from tools.sample_store import Sample, fill
 
 SIZES = [(80, 24), (120, 40)]
@@ -41,6 +42,7 @@ class FakeHosting:
         self.fail: CleanupFailed | None = None
         self.checked: list[tuple[Path, str | None]] = []
         self._ended = threading.Event()
+        self.loops = FakeLoops()
 
     def start(self, config: Path, overrides: Sequence[str]) -> str:
         if self.refuse is not None:

@@ -1,0 +1,51 @@
+"""What the application asks of Loops beside a run: ending it, its checkpoints' evaluation, files and deployment.
+
+Every call blocks, some of them for minutes, and runs in a thread; ``told`` is called from there. All raise
+:class:`ActFailed` with a sentence for a person.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    from engine.hosting.checkpoints import Deployed, Downloaded, PlannedDeployment
+    from engine.loops.deploying import DeployChoice
+    from engine.store.rows import EvalRow, RunRow
+
+type Told = Callable[[str], None]
+type Part = Literal["sampler", "trainer"]
+
+
+class OnLoops(Protocol):
+    """Acts on Loops, carried out on the engine's loop."""
+
+    def deactivate(self, ref: str, told: Told) -> list[str]:
+        """End every Loops run of a run and watch until each is INACTIVE; the Loops runs that now are."""
+        ...
+
+    def evaluate(self, run_id: str, checkpoint: str | None, told: Told) -> EvalRow:
+        """Evaluate a checkpoint, or the base model (None), on the run's held-out tasks."""
+        ...
+
+    def download(self, run_id: str, checkpoint: str, part: Part, directory: Path, told: Told) -> Downloaded:
+        """Bring a checkpoint's files into a directory; the same call again goes on where one was cut short."""
+        ...
+
+    def remembered_choice(self, run: RunRow) -> DeployChoice:
+        """What was chosen for the last deployment of this project."""
+        ...
+
+    def plan_deployment(self, run_id: str, checkpoint: str, choice: DeployChoice) -> PlannedDeployment:
+        """The request that would be sent, and the machines to choose from. Makes nothing."""
+        ...
+
+    def deploy(self, run_id: str, checkpoint: str, choice: DeployChoice) -> Deployed:
+        """Have a checkpoint served. Bills; never to be repeated by itself."""
+        ...
+
+
+class ActFailed(Exception):
+    """It was not done, or nobody knows; the message is for a person."""

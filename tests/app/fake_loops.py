@@ -1,0 +1,66 @@
+"""Loops beside a run, as far as a screen needs it: acts that are written down, and answered as the test says."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from engine.hosting.checkpoints import Deployed, Downloaded, PlannedDeployment
+from engine.loops.deploying import DeployChoice, deployment_request
+from engine.loops.management import Deployment, InstanceType
+from engine.store.rows import EvalRow, RunRow
+from loops_tui.loops_ports import ActFailed, Part, Told
+
+WAIT_SECONDS = 6.0
+
+
+class FakeLoops:
+    """``goes`` is cleared to hold an act up until the test sets it."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[object, ...]] = []
+        self.fail: ActFailed | None = None
+        self.says = ""
+        self.goes = threading.Event()
+        self.goes.set()
+
+    def _act(self, *what: object, told: Told | None = None) -> None:
+        self.asked.append(what)
+        if told is not None and self.says:
+            told(self.says)
+        self.goes.wait(WAIT_SECONDS)
+        if self.fail is not None:
+            raise self.fail
+
+    def deactivate(self, ref: str, told: Told) -> list[str]:
+        self._act("deactivate", ref, told=told)
+        return ["run-7f3c21"]
+
+    def evaluate(self, run_id: str, checkpoint: str | None, told: Told) -> EvalRow:
+        self._act("evaluate", run_id, checkpoint, told=told)
+        return EvalRow(
+            run_id, checkpoint or "base", "checkpoint", "done", "asked", 0.0, mean=0.5, low=0.4, high=0.6
+        )
+
+    def download(self, run_id: str, checkpoint: str, part: Part, directory: Path, told: Told) -> Downloaded:
+        self._act("download", run_id, checkpoint, part, directory, told=told)
+        return Downloaded(directory, ("adapter.safetensors",), 1234, 1234)
+
+    def remembered_choice(self, run: RunRow) -> DeployChoice:
+        return DeployChoice(run.name, "")
+
+    def plan_deployment(self, run_id: str, checkpoint: str, choice: DeployChoice) -> PlannedDeployment:
+        self._act("plan", run_id, checkpoint, choice)
+        body = deployment_request(["ckpt-1"], choice)
+        return PlannedDeployment(
+            run_id,
+            checkpoint,
+            "bt://x",
+            "https://api.example/deploy",
+            body,
+            [InstanceType("h100", "H100", 1, "H100")],
+        )
+
+    def deploy(self, run_id: str, checkpoint: str, choice: DeployChoice) -> Deployed:
+        self._act("deploy", run_id, checkpoint, choice)
+        return Deployed(run_id, checkpoint, Deployment("model-1", "dep-1"))
