@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TextIO
 
+from loops_tui.scores import score_words
 from loops_tui.widgets.safe_text import safe, safe_lines
 
 if TYPE_CHECKING:
@@ -69,7 +70,8 @@ class TerminalSink:
             self.bar.console.print(line, markup=False, soft_wrap=True)
 
     def progress(self, run: RunRow) -> None:
-        reward = "" if run.reward_last is None else f"reward {run.reward_last:.3f}  "
+        score = score_words(run)
+        reward = "" if score is None else f"{score}  " if run.recipe == "sft" else f"reward {score}  "
         phase = "" if run.state.final else safe(run.phase, 40)
         self.bar.update(
             self._task,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from loops_tui.commands.follow import BackgroundFollower
 from loops_tui.commands.output import BAD_INPUT, DONE, Output, UsageError
 from loops_tui.commands.runs import lease_value, say_left
+from loops_tui.scores import score_value
 
 if TYPE_CHECKING:
     from engine.hosting.headless import HeadlessEnd
@@ -215,7 +216,7 @@ def run_value(row: RunRow, held: LeaseCounts | None = None) -> dict[str, Any]:
         "steps": row.step,
         "run_dir": row.run_dir,
         "loops_run_id": row.loops_run_id,
-        "reward": {"first": row.reward_first, "last": row.reward_last},
+        **score_value(row),
         "leases": lease_value(held),
         "error": row.error,
     }
@@ -236,8 +237,10 @@ def run_failure(sentence: str) -> dict[str, Any]:
 
 
 def _say_end(row: RunRow, out: Output, follower: BackgroundFollower) -> None:
-    if row.step and row.reward_first is not None and row.reward_last is not None:
-        out.note(f"Reward: {row.reward_first:.3f} first, {row.reward_last:.3f} last, over {row.step} steps")
+    for name, values in score_value(row).items():
+        if row.step and values["first"] is not None and values["last"] is not None:
+            line = f"{values['first']:.3f} first, {values['last']:.3f} last, over {row.step} steps"
+            out.note(f"{name.capitalize()}: {line}")
     out.note(f"Run directory: {row.run_dir}")
     if row.error is not None and not follower.has_said(row.error):
         out.error(row.error)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from loops_tui.commands.follow import follow_to_end
 from loops_tui.commands.output import DONE, FAILED, Output, columns, open_project_store
 from loops_tui.lease_words import coarse, counted
+from loops_tui.scores import score_value, score_words
 
 if TYPE_CHECKING:
     from engine.store.leases import LeaseCounts
@@ -79,7 +80,7 @@ def _value(row: RunRow, host: HostRow | None, counts: LeaseCounts | None) -> dic
         "max_steps": row.max_steps,
         "model": row.base_model,
         "scope": row.scope,
-        "reward": {"first": row.reward_first, "last": row.reward_last},
+        **score_value(row),
         "unusable_groups": row.unusable_groups,
         "created_at": row.created_at,
         "started_at": row.started_at,
@@ -104,7 +105,7 @@ def _table(rows: list[RunRow], held: dict[str | None, LeaseCounts]) -> list[str]
     with_sandboxes = any(row.run_id in held for row in rows)  # a column of zeros tells nothing
     cells = [["RUN", "STATE", "STEP", "REWARD", *(["SANDBOXES"] if with_sandboxes else []), "MODEL", "NAME"]]
     for row in rows:
-        reward = "-" if row.reward_last is None else f"{row.reward_last:.3f}"
+        reward = score_words(row) or "-"
         steps = f"{row.step}/{row.max_steps}"
         counts = held.get(row.run_id)
         number = [str(counts.live + counts.lost if counts else 0)] if with_sandboxes else []
