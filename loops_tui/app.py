@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.actions import ActionParseResult, parse
-from textual.app import App, SystemCommand
+from textual.app import SystemCommand
 from textual.binding import BindingType
 from textual.dom import DOMNode
 from textual.reactive import var
@@ -35,6 +35,7 @@ from loops_tui.ports import Hosting, StartRefused
 from loops_tui.preferences import Preferences
 from loops_tui.readonly import CHANGES, REFUSAL, NoHosting, open_to_read
 from loops_tui.screens.base import FedScreen
+from loops_tui.sparing import SparingApp
 from loops_tui.theme import NIGHT, THEMES, Palette
 from loops_tui.widgets.confirm import Tell
 from loops_tui.widgets.safe_text import safe
@@ -55,7 +56,7 @@ it every few seconds took a tenth of one each time, in which no key was heard.""
 _NOT_IN_DIALOGS = frozenset({"go_runs", "go_config", "go_run", "go_sandboxes", "go_search", "leave", "help"})
 
 
-class LoopsApp(App[int]):
+class LoopsApp(SparingApp[int]):
     """The app. ``hosting`` is made on first use: importing the engine takes longer than painting."""
 
     # All sheets at once: the first screen is made before Textual would look for one of its own.

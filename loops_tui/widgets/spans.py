@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
+from textual.content import Content
 from textual.geometry import Region, Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
@@ -110,16 +111,26 @@ def strip_of(line: Line, width: int, palette: Palette, base: Style, over: Style 
     return Strip(segments, max(used, width))
 
 
-def changed_cells(before: Line, after: Line, width: int) -> tuple[int, int] | None:
-    """The first cell that differs between two lines of ``width`` cells, and how many from there on do; None where
-    they look the same. Repainting only these is what keeps a ticking clock from costing a whole line."""
+APART = 6  # cells between two changes, from which on painting them by themselves is cheaper
+
+
+def changed_cells(before: Line, after: Line, width: int) -> list[tuple[int, int]]:
+    """Where two lines of ``width`` cells differ, as (first cell, how many). Repainting only these is what keeps a
+    ticking clock from costing a whole line."""
     if before == after:
-        return None
+        return []
     old, new = _cells(before, width), _cells(after, width)
     if len(old) != len(new):  # a wide character stands at the edge
-        return 0, width
-    differ = [place for place, (one, other) in enumerate(zip(old, new, strict=True)) if one != other]
-    return (differ[0], differ[-1] - differ[0] + 1) if differ else None
+        return [(0, width)]
+    runs: list[tuple[int, int]] = []
+    for place, (one, other) in enumerate(zip(old, new, strict=True)):
+        if one == other:
+            continue
+        if runs and place - sum(runs[-1]) < APART:
+            runs[-1] = (runs[-1][0], place - runs[-1][0] + 1)
+        else:
+            runs.append((place, 1))
+    return runs
 
 
 def _cells(line: Line, width: int) -> list[Span]:
@@ -140,14 +151,22 @@ def palette_of(widget: Widget) -> Palette:
 
 
 def entitle(widget: Widget, title: str, subtitle: str | None = None) -> None:
-    """Set a widget's titles if they differ: setting one repaints the whole widget, even to what it was.
+    """Set a widget's titles, as plain text, and repaint the edges that they are in.
 
-    Titles are read as markup, so nothing stored may be part of one.
+    Textual's own setter repaints the whole widget, even to what it was, and reads markup.
     """
-    if widget.border_title != title:
-        widget.border_title = title
-    if subtitle is not None and (widget.border_subtitle or "") != subtitle:
-        widget.border_subtitle = subtitle
+    _set_title(widget, "_border_title", title, top=True)
+    if subtitle is not None:
+        _set_title(widget, "_border_subtitle", subtitle, top=False)
+
+
+def _set_title(widget: Widget, name: str, title: str, *, top: bool) -> None:
+    before: Content | None = getattr(widget, name, None)
+    if (before.plain if before is not None else "") == title:
+        return
+    setattr(widget, name, Content(title) if title else None)
+    offset, size = widget.content_offset, widget.outer_size
+    widget.refresh(Region(-offset.x, -offset.y if top else size.height - 1 - offset.y, size.width, 1))
 
 
 class SpanPane(Widget):
@@ -175,11 +194,10 @@ class SpanPane(Widget):
             return
         width = self.size.width
         for y in range(min(self.size.height, max(len(old), len(new)))):
-            changed = changed_cells(
-                old[y] if y < len(old) else BLANK, new[y] if y < len(new) else BLANK, width
-            )
-            if changed is not None:
-                self.refresh(Region(changed[0], y, changed[1], 1))
+            before = old[y] if y < len(old) else BLANK
+            after = new[y] if y < len(new) else BLANK
+            for x, cells in changed_cells(before, after, width):
+                self.refresh(Region(x, y, cells, 1))
 
     def recompose_lines(self) -> None:
         """Ask :meth:`compose_lines` again (new data, new size)."""
@@ -246,13 +264,10 @@ class SpanView(LineView, can_focus=True):
         top, width = self.scroll_offset.y, self.scrollable_content_region.width
         for y in range(self.size.height):
             index = top + y
-            changed = changed_cells(
-                old[index] if index < len(old) else BLANK,
-                lines[index] if index < len(lines) else BLANK,
-                width,
-            )
-            if changed is not None:
-                self.refresh(Region(changed[0], y, changed[1], 1))
+            before = old[index] if index < len(old) else BLANK
+            after = lines[index] if index < len(lines) else BLANK
+            for x, cells in changed_cells(before, after, width):
+                self.refresh(Region(x, y, cells, 1))
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
