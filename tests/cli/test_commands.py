@@ -192,7 +192,7 @@ def test_a_key_that_is_not_one(call: Call, project_dir: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [("bogus",), ("run",), ("runs", "--limit", "0"), ("serve", "--port", "x")]
+    "arguments", [("bogus",), ("check",), ("runs", "--limit", "0"), ("serve", "--port", "x")]
 )
 def test_usage_mistakes(call: Call, arguments: tuple[str, ...]) -> None:
     said = call(*arguments)
