@@ -288,7 +288,10 @@ class Store:
         def insert(connection: sqlite3.Connection) -> CommandRow:
             run = hosts.read_run(connection, run_id)
             if run.state.final:
-                raise StoreError(f"run {run_id} has ended already ({run.state}); there is nothing to {kind}")
+                hint = f"; `loops-tui run --resume {run_id}` goes on with it" if kind == "resume" else ""
+                raise StoreError(
+                    f"run {run_id} has ended already ({run.state}); there is nothing to {kind}{hint}"
+                )
             if run.host_id is not None and hosts.live_host(connection, run, time.time()) is None:
                 raise StoreError(f"run {run_id} is {run.state}, but its host is gone; nobody would {kind} it")
             cursor = connection.execute(

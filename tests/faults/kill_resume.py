@@ -207,7 +207,8 @@ def main() -> int:
         same += story.rewards == whole.rewards
         wrong += [f"kill {number} ({kind.name}): {text}" for text in story.wrong]
         if not chosen.json:
-            print(f"kill {number} ({kind.name}): {len(story.wrong)} wrong", flush=True)
+            rewards = "the same" if story.rewards == whole.rewards else "other"
+            print(f"kill {number} ({kind.name}): {len(story.wrong)} wrong, {rewards} rewards", flush=True)
     result = {
         "kills": chosen.kills,
         "sandboxed": chosen.sandboxed,
