@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -9,10 +10,11 @@ from pathlib import Path
 
 from engine.config.spending import BlaxelSettings
 from engine.sandboxes.contract import Provider, ProviderReport
-from engine.sandboxes.errors import PermanentError, ProviderError
+from engine.sandboxes.errors import CredentialsError, PermanentError, ProviderError
 from engine.sandboxes.leases import Leased, LeaseKeeper
 from engine.sandboxes.naming import project_label
 from engine.sandboxes.settings import SandboxSettings
+from engine.store.leases import OPEN_STATES
 from engine.store.pace import PaceLimits
 from engine.store.store import Store
 
@@ -81,6 +83,30 @@ class AttemptSandboxes:
             )
 
 
+async def _leave_nothing_elsewhere(store: Store, provider: Provider) -> None:
+    """A workspace that a project moves away from must hold none of its sandboxes: nobody would find them any more.
+
+    Raises PermanentError.
+    """
+    from engine.sandboxes.blaxel.provider import BlaxelProvider
+
+    if not isinstance(provider, BlaxelProvider):
+        return
+    try:
+        before = await provider.moved_from()
+    except CredentialsError:
+        return  # probe says so
+    if before is None:
+        return
+    rows = await asyncio.to_thread(store.reader().leases, states=OPEN_STATES)
+    left = sum(row.provider == provider.name for row in rows)
+    if left:
+        raise PermanentError(
+            f"{left} of this project's Blaxel sandboxes may still be in {before}: run loops-tui cleanup with that "
+            "workspace's credentials first"
+        )
+
+
 class RunSandboxes:
     """The sandboxes of one run. ``open`` it, ask it for each attempt's source, ``close`` it."""
 
@@ -118,6 +144,7 @@ class RunSandboxes:
         ):  # they say how many are made at once; one that waits for room must not keep others
             settings = replace(settings, max_concurrent_creates=max(1, min(limits.max_live, 1024)))
         provider = open_provider(project_dir, settings, blaxel=blaxel, environ=environ)
+        await _leave_nothing_elsewhere(store, provider)
         report = await provider.probe()
         if not report.usable:
             await provider.aclose()

@@ -5,6 +5,7 @@ The emulator and the provider live as long as the tests of a module do; so does 
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from ipaddress import ip_address
@@ -78,6 +79,8 @@ def service_settings() -> Settings:
 async def service(
     tmp_path_factory: pytest.TempPathFactory, service_settings: Settings
 ) -> AsyncIterator[Emulator]:
+    if shutil.which("bwrap") is None:
+        pytest.skip("no bubblewrap here, without which the emulator's sandboxes have no /tmp of their own")
     async with emulator(tmp_path_factory.mktemp("service"), service_settings) as served:
         yield served
 

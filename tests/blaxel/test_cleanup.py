@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from engine.hosting.cleanup import release_left_behind
-from engine.sandboxes import SandboxSettings, SandboxSpec, cleanup
+from engine.sandboxes import PermanentError, SandboxSettings, SandboxSpec, cleanup
 from engine.sandboxes.blaxel.provider import BlaxelProvider
+from engine.sandboxes.for_run import RunSandboxes
 from engine.sandboxes.leases import LeaseKeeper
 from engine.sandboxes.naming import LABEL_HOST, LABEL_PROJECT, LABEL_RUN, new_name, project_label
 from engine.store import Store
@@ -174,3 +175,25 @@ async def test_a_run_leases_and_lets_go(here: Path, store: Store, service: Emula
     assert live(service) == set()
     (row,) = store.reader().leases()
     assert (row.state, row.isolation, row.provider) == (LeaseState.RELEASED, "remote", "blaxel")
+
+
+async def test_a_project_does_not_move_away_from_sandboxes_that_it_left(
+    here: Path, store: Store, service: Emulator
+) -> None:
+    (name,) = await make(here, service, labels(here, "host-0"))
+    await LeaseJournal(store).add(lease(name, provider="blaxel", host_id="host-0"))
+    settings = SandboxSettings(provider="blaxel")
+    moved = {**service.environment(), "BL_WORKSPACE": "another"}
+
+    async def open_in(environ: dict[str, str]) -> RunSandboxes:
+        return await RunSandboxes.open(
+            store, here, settings, attempt_seconds=60, run_id=RUN, host_id="host-1", environ=environ
+        )
+
+    with pytest.raises(
+        PermanentError, match=r"1 of this project's .* in the workspace main .* loops-tui cleanup"
+    ):
+        await open_in(moved)
+    await (await open_in(service.environment())).close()
+    assert (await release_left_behind(here)).ok
+    assert live(service) == set()

@@ -110,6 +110,14 @@ class BlaxelProvider:
         await asyncio.to_thread(sdk.load)
         return await asyncio.to_thread(sdk.find_account, self._environ), url
 
+    async def moved_from(self) -> str | None:
+        """Where this project's sandboxes were made before, if that is elsewhere. Raises ProviderError."""
+        account, url = await self._find()
+        memory = await asyncio.to_thread(recall, self._project_dir)
+        if memory is None or (memory.workspace, memory.url) == (account.workspace, url):
+            return None
+        return _place(memory.workspace, memory.url)
+
     async def _ask_once(self, account: sdk.Account, url: str | None) -> None:
         from blaxel.core.client.api.compute.list_sandboxes import asyncio_detailed
         from blaxel.core.client.models.error import Error
