@@ -24,6 +24,7 @@ from textual.dom import DOMNode
 from textual.reactive import var
 from textual.screen import Screen
 
+from loops_tui.acts import Acts
 from loops_tui.cleaning import Cleaning
 from loops_tui.feed import Feed
 from loops_tui.glyphs import ascii_driver
@@ -53,7 +54,7 @@ THEME_VARIABLE = "LOOPS_TUI_THEME"
 SETTLED_SECONDS = (3.0, 15.0, 60.0)
 """When what the engine has loaded for a run is set apart from the garbage collector. It stays for good, and walking over
 it every few seconds took a tenth of one each time, in which no key was heard."""
-_NOT_IN_DIALOGS = frozenset({"go_runs", "go_config", "go_run", "go_sandboxes", "go_search", "leave", "help"})
+_NOT_IN_DIALOGS = ("go_", "leave", "help")
 
 
 class LoopsApp(SparingApp[int]):
@@ -92,6 +93,7 @@ class LoopsApp(SparingApp[int]):
         self.run_in_hand: str | None = None  # the run looked at last
         self.leaving = Leaving(self)
         self._cleaning = Cleaning(self)
+        self.acts = Acts(self)
         self._config: ConfigScreen | None = None
         self.crash: str | None = None
         self._make_hosting = NoHosting if self.options.readonly else make_hosting
@@ -328,6 +330,11 @@ class LoopsApp(SparingApp[int]):
         if not isinstance(self.screen, SearchScreen):
             self.push_screen(SearchScreen(getattr(self.screen, "run_id", None)))
 
+    def action_go_checkpoints(self) -> None:
+        from loops_tui.screens.checkpoints import CheckpointsScreen
+
+        self._go_to(CheckpointsScreen)
+
     def _go_to(self, kind: type[FedScreen]) -> None:
         """Show the one screen of this kind: the one that is open already, or a new one."""
         if any(isinstance(screen, kind) for screen in self.screen_stack):
@@ -380,7 +387,7 @@ class LoopsApp(SparingApp[int]):
         if action == "go_run":
             return self.run_in_hand is not None
         # A dialog takes no other keys than its own.
-        if self._running and self.screen.is_modal and action in _NOT_IN_DIALOGS:
+        if self._running and self.screen.is_modal and action.startswith(_NOT_IN_DIALOGS):
             return False
         return super().check_action(action, parameters)
 

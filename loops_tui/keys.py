@@ -26,6 +26,14 @@ APP_BINDINGS: list[BindingType] = [
         id="app.sandboxes",
         tooltip="Every sandbox that may exist; what was left behind",
     ),
+    Binding(
+        "5",
+        "go_checkpoints",
+        "Checkpoints",
+        show=False,
+        id="app.checkpoints",
+        tooltip="Every checkpoint, how it did, and which runs still bill",
+    ),
     Binding("q", "leave", "Quit", id="app.quit", tooltip="Leave; asks where a run lives in this app"),
     Binding(
         "F",

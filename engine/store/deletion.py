@@ -12,7 +12,8 @@ from collections.abc import Callable
 
 from engine.store import hosts
 from engine.store.errors import StoreError
-from engine.store.rows import RunRow, RunState
+from engine.store.history_queries import still_bills
+from engine.store.rows import RunState
 
 PIECE = 200
 """Transcripts deleted in one transaction: some ten milliseconds."""
@@ -51,11 +52,6 @@ def refuse_living(connection: sqlite3.Connection, run_id: str) -> None:
         raise StoreError(
             f"run {run_id} still bills on Loops: deactivate it first, the record is how it is found"
         )
-
-
-def still_bills(run: RunRow) -> bool:
-    """Whether something of the run is up on Loops at the account's cost, as far as the row knows."""
-    return run.scope != "local" and run.loops_since is not None and run.loops_until is None
 
 
 def _delete_transcripts(connection: sqlite3.Connection, run_id: str) -> int:

@@ -34,6 +34,11 @@ class RecordSize:
     checkpoints: int
 
 
+def still_bills(run: RunRow) -> bool:
+    """Whether something of a run is up on Loops at the account's cost, as far as its row knows."""
+    return run.scope != "local" and run.loops_run_id is not None and run.loops_state != "INACTIVE"
+
+
 class _Reading(Protocol):
     def _rows[RowT](self, row_type: type[RowT], sql: str, values: Sequence[object]) -> list[RowT]: ...
     def _reading(self) -> contextlib.AbstractContextManager[sqlite3.Connection]: ...
@@ -56,6 +61,14 @@ class HistoryQueries:
         ids = tuple(run_ids)
         rows = self._rows(RunRow, f"SELECT * FROM runs WHERE run_id IN ({marks(ids)})", ids)
         return {row.run_id: row for row in rows}
+
+    def billing_runs(self: _Reading) -> list[RunRow]:
+        """The runs that still bill, the longest first."""
+        sql = (
+            "SELECT * FROM runs WHERE scope != 'local' AND loops_run_id IS NOT NULL AND loops_state IS NOT 'INACTIVE' "
+            "ORDER BY loops_since"
+        )
+        return self._rows(RunRow, sql, [])
 
     def last_checkpoints(self: _Reading) -> dict[str, LastCheckpoint]:
         """For each run that has one, the saved checkpoint of its highest step."""

@@ -180,7 +180,7 @@ class RunsScreen(FedScreen):
         if self._marked:
             right.extend(((f"{len(self._marked)} marked", Tone.ACCENT), (" · ", Tone.FAINT)))
         narrow = self.has_class("-narrow")
-        billing = sum(entry.bills_since is not None and not entry.live for entry in self._entries)
+        billing = sum(entry.bills and not entry.live for entry in self._entries)
         if billing:
             words = "bill" if narrow else "ended run still bills" if billing == 1 else "ended runs still bill"
             right.extend(((f"! {billing} {words} (5)", Tone.WARN), (" · ", Tone.FAINT)))

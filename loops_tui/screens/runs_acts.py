@@ -88,7 +88,7 @@ def resume(app: LoopsApp, run_id: str, overrides: Sequence[str] = ()) -> None:
 
 def can_delete(entry: RunEntry) -> bool:
     """Whether nothing of the run is alive; the store looks again when it comes to it."""
-    return not entry.live and not entry.sandboxes and entry.bills_since is None
+    return not entry.live and not entry.sandboxes and not entry.bills
 
 
 def ask_to_delete(app: LoopsApp, entry: RunEntry) -> None:

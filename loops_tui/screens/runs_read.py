@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from engine.store.history_queries import still_bills
 from engine.store.leases import LeaseCounts
 from engine.store.rows import HostRow, RunRow
 
@@ -49,10 +50,15 @@ class RunEntry:
         return 0 if self.live else self.sandboxes
 
     @property
-    def bills_since(self) -> float | None:
-        """Since when something of it is up on Loops at the account's cost, as far as is known; None: nothing is."""
-        run = self.run
-        return run.loops_since if run.scope != "local" and run.loops_until is None else None
+    def bills(self) -> bool:
+        """Whether something of it is up on Loops at the account's cost, as far as is known."""
+        return still_bills(self.run)
+
+    @property
+    def bills_for(self) -> float | None:
+        """Seconds for which it has billed, where that is known."""
+        since = self.run.loops_since
+        return self.now - since if self.bills and since is not None else None
 
 
 def run_seconds(run: RunRow, now: float) -> float | None:
@@ -110,7 +116,7 @@ class RunsWatch:
         known = self._runs.get(run_id)
         if known is None or known.state != state or not known.state.final:
             return True
-        if known.scope != "local" and known.loops_until is None and known.loops_run_id is not None:
+        if still_bills(known):
             return True  # it may have been deactivated
         return known.ended_at is None or now - known.ended_at < SETTLING_SECONDS
 

@@ -43,7 +43,7 @@ COLUMNS = (
 def columns_for(entries: Sequence[RunEntry], order: Order | None, turned: bool) -> tuple[Column, ...]:
     """The columns that have something to say, the one sorted by with an arrow."""
     silent: set[str] = set()
-    if not any(entry.bills_since is not None for entry in entries):
+    if not any(entry.bills for entry in entries):
         silent.add("bills")
     if not any(share_spent(entry) is not None for entry in entries):
         silent.add("spent")
@@ -108,10 +108,10 @@ def run_cells(
 
 
 def _bills(entry: RunEntry) -> Line:
-    if entry.bills_since is None:
+    if not entry.bills:
         return plain("–", Tone.DIM)
     # A run at work bills rightly; one that has ended should be looked at.
-    return plain(coarse(entry.now - entry.bills_since), Tone.PLAIN if entry.live else Tone.WARN)
+    return plain(coarse(entry.bills_for), Tone.PLAIN if entry.live else Tone.WARN)
 
 
 def details(entry: RunEntry | None, own_pid: int, width: int, height: int = 12) -> list[Line]:
@@ -216,10 +216,10 @@ def _saved(entry: RunEntry) -> Line:
 def _money(entry: RunEntry) -> Line:
     """What still bills, and what is spent."""
     spent = spent_line(entry)
-    if entry.bills_since is None:
+    if not entry.bills:
         return spent
     tone = Tone.PLAIN if entry.live else Tone.WARN
-    spans: list[Span] = [(f"bills for {coarse(entry.now - entry.bills_since)}", tone)]
+    spans: list[Span] = [(f"bills for {coarse(entry.bills_for)}", tone)]
     if not entry.live:
         spans.append((" (5 deactivates)", Tone.DIM))
     return (*spans, ("   ", Tone.PLAIN), *spent) if spent else tuple(spans)

@@ -89,11 +89,11 @@ def test_a_run_that_may_have_sandboxes_stays(store: Store, tmp_path: Path, state
 def test_a_run_that_bills_stays_until_it_is_inactive(store: Store, tmp_path: Path) -> None:
     ended(store, tmp_path)
     recorder = store.recorder(RUN, files=False)
-    recorder.run(scope="dedicated", loops_since=time.time())
+    recorder.run(scope="dedicated", loops_run_id="run-1", loops_state="ACTIVE")
     store.flush()
     with pytest.raises(StoreError, match="deactivate it first"):
         store.delete_run(RUN)
-    recorder.run(loops_until=time.time())
+    recorder.run(loops_state="INACTIVE", loops_until=time.time())
     store.flush()
     store.delete_run(RUN)
     assert store.reader().get_run(RUN) is None
