@@ -24,4 +24,6 @@ class Saving:
             weights = await self._weights.result_async()
         except Exception as error:
             raise SaveFailed(explain(error, f"saving {self.name}", self._url)) from error
+        if not state.path or not weights.path:
+            raise SaveFailed(f"Loops saved {self.name} without saying where")
         return str(state.path), str(weights.path)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from engine.loops.errors import SaveFailed
+from engine.loops.saving import Saving
 from engine.recipes.contract import LoopsEndpoint, RunHandle
 from engine.recipes.control import RunControl
 from engine.recipes.saving import Saver
@@ -182,3 +183,17 @@ async def test_where_a_run_was_resumed_is_saved_already(store: Store) -> None:
     await bench.saver.last("stop")
     assert bench.answers == [("one", True, "step-000004 is saved already")]
     assert bench.loops.asked == []
+
+
+async def test_an_address_is_part_of_a_checkpoint() -> None:
+    class Answer:
+        def __init__(self, path: str) -> None:
+            self.path = path
+
+        async def result_async(self) -> Answer:
+            return self
+
+    whole = Saving("step-000001", Answer("bt://a"), Answer("bt://b"), None)
+    assert await whole.paths() == ("bt://a", "bt://b")
+    with pytest.raises(SaveFailed, match="step-000001 without saying where"):
+        await Saving("step-000001", Answer(""), Answer("bt://b"), None).paths()
