@@ -1,7 +1,7 @@
 """Write the example's data: `python make_data.py` beside this file. The same files come out every time.
 
-Requests in a few wordings, answered with a call of one of four tools and then with a short confirmation. Held-out
-requests combine words, numbers and wordings that no training row combines.
+Requests in a few wordings, answered with a call of one of four tools and then with a short confirmation. No request that
+is held out is ever trained on.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 SEED = 7
-TRAIN, VALIDATION, HELD_OUT = 600, 100, 64
+TRAIN, VALIDATION, HELD_OUT, REQUESTS = 600, 100, 64, 96
 
 
 def tool(name: str, description: str, **parameters: str) -> dict[str, Any]:
@@ -28,7 +28,20 @@ TOOLS = [
     tool("send", "Send a text.", to="string", text="string"),
     tool("light", "Switch a light.", room="string", on="boolean"),
 ]
-NAMES = ["maple", "harbor", "willow", "river", "amber", "cedar", "stone", "ember", "north", "coral", "delta", "olive"]
+NAMES = [
+    "maple",
+    "harbor",
+    "willow",
+    "river",
+    "amber",
+    "cedar",
+    "stone",
+    "ember",
+    "north",
+    "coral",
+    "delta",
+    "olive",
+]
 ITEMS = ["milk", "rope", "salt", "paper", "lamp", "tea", "nails", "soap", "rice", "tape", "glue", "bread"]
 LISTS = ["shop", "camp", "home", "work"]
 ROOMS = ["hall", "kitchen", "attic", "cellar", "office", "garage"]
@@ -40,7 +53,9 @@ def request(rng: random.Random) -> tuple[str, str, dict[str, Any], str]:
     kind = rng.randrange(4)
     if kind == 0:
         minutes = rng.randint(1, 90)
-        asked = rng.choice(["Set a timer for {} minutes.", "Remind me in {} minutes.", "Wake me after {} minutes."])
+        asked = rng.choice(
+            ["Set a timer for {} minutes.", "Remind me in {} minutes.", "Wake me after {} minutes."]
+        )
         return asked.format(minutes), "set_timer", {"minutes": minutes}, f"Timer: {minutes} minutes."
     if kind == 1:
         item, to = rng.choice(ITEMS), rng.choice(LISTS)
@@ -57,7 +72,11 @@ def request(rng: random.Random) -> tuple[str, str, dict[str, Any], str]:
 
 
 def row(asked: str, name: str, arguments: dict[str, Any], said: str) -> dict[str, Any]:
-    call = {"id": "call_1", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+    call = {
+        "id": "call_1",
+        "type": "function",
+        "function": {"name": name, "arguments": json.dumps(arguments)},
+    }
     return {
         "tools": TOOLS,
         "messages": [
@@ -69,11 +88,17 @@ def row(asked: str, name: str, arguments: dict[str, Any], said: str) -> dict[str
     }
 
 
+def task(name: str, asked: str, tool_name: str, arguments: dict[str, Any], _: str) -> dict[str, Any]:
+    return {"id": name, "request": asked, "tools": TOOLS, "tool": tool_name, "arguments": arguments}
+
+
 def main() -> None:
     rng = random.Random(SEED)
     seen: set[str] = set()
     found: list[tuple[str, str, dict[str, Any], str]] = []
-    while len(found) < VALIDATION + HELD_OUT:  # these first, so that nothing held out is ever trained on
+    while (
+        len(found) < VALIDATION + HELD_OUT + REQUESTS
+    ):  # these first, so that nothing held out is ever trained on
         candidate = request(rng)
         if candidate[0] not in seen:
             seen.add(candidate[0])
@@ -85,14 +110,11 @@ def main() -> None:
             train.append(candidate)
     write("train.jsonl", [row(*each) for each in train])
     write("validation.jsonl", [row(*each) for each in found[:VALIDATION]])
-    held_out = found[VALIDATION:]
     write(
         "heldout.jsonl",
-        [
-            {"id": f"request_{number:02}", "request": asked, "tool": name, "arguments": arguments}
-            for number, (asked, name, arguments, _) in enumerate(held_out)
-        ],
+        [task(f"heldout_{n:02}", *each) for n, each in enumerate(found[VALIDATION:][:HELD_OUT])],
     )
+    write("requests.jsonl", [task(f"request_{n:02}", *each) for n, each in enumerate(found[-REQUESTS:])])
 
 
 def write(name: str, rows: list[dict[str, Any]]) -> None:
