@@ -31,6 +31,7 @@ SEGMENTS = 1.05  # an attempt
 HELD_OUT_RISE = 0.15  # of the training reward, before a held-out one is expected to follow
 LEAP = (0.4, 0.95, 3)  # from below, to above, within steps
 ENDED_GROUPS = frozenset({GroupState.TRAINED, GroupState.READY, GroupState.REJECTED, GroupState.LOST})
+UNUSABLE = ("no_variance", "too_many_losses", "no_tokens")  # and not because the run ended
 OUT_OF_TURNS = ("max_turns", "turns", "turn_limit", "out_of_turns")
 NOT_PARSED = ("unusable_reply", "unparsable_reply", "invalid_tool_call", "malformed")
 
@@ -150,7 +151,7 @@ def _groups_alike(ended: Sequence[GroupRow]) -> Iterable[Finding]:
         yield Finding(Tone.WARN, text, basis, lesson)
         return
     window = ended[-MANY_UNUSABLE[0] :]
-    unusable = [group for group in window if group.reason is not None]
+    unusable = [group for group in window if group.reason in UNUSABLE]
     if len(window) == MANY_UNUSABLE[0] and len(unusable) / len(window) >= MANY_UNUSABLE[1]:
         same = sum(group.reason == "no_variance" for group in unusable)
         yield Finding(
