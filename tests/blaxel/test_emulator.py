@@ -232,6 +232,7 @@ _BY_KIND: dict[str, tuple[Fault, type[Exception] | None, bool]] = {
     "drop": (Fault("drop", CREATE), httpx.TransportError, False),
     "slow_reply": (Fault("slow_reply", CREATE, seconds=0.05), None, True),
     "lost_reply": (Fault("lost_reply", CREATE), httpx.TransportError, True),
+    "late_failure": (Fault("late_failure", CREATE, status=502), Exception, True),
     "hang": (Fault("hang", CREATE), Exception, False),
 }
 

@@ -26,7 +26,7 @@ from tests.blaxel_emulator.faults import Fault
 from tests.blaxel_emulator.world import World
 
 _BEFORE = ("latency", "drop", "hang", "status", "html")
-_AFTER = ("slow_reply", "lost_reply")
+_AFTER = ("slow_reply", "lost_reply", "late_failure")
 _CODES = {429: "RATE_LIMIT_EXCEEDED", 500: "INTERNAL_ERROR", 503: "SERVICE_UNAVAILABLE"}
 _PLANE = re.compile(r"/(?P<workspace>[^/]+)/sandboxes/(?P<name>[^/]+)/")
 
@@ -107,6 +107,10 @@ class Gateway:
             visit.entry["status"] = None
             await hang_up(visit.receive, abrupt=self._world.faults.abrupt())
             return
+        for fault in after:
+            if fault.kind == "late_failure":
+                await visit.answer(self._failure(visit.subject, fault))
+                return
         await reply.flush()
 
     def _drawn(self, visit: Visit, kinds: tuple[str, ...]) -> list[Fault]:
@@ -132,7 +136,7 @@ class Gateway:
         return False
 
     def _failure(self, subject: str, fault: Fault) -> Response:
-        if fault.kind == "html":
+        if fault.kind in ("html", "late_failure"):
             response: Response = html_page(fault.status)
         else:
             code = fault.code or _CODES.get(fault.status, "UNKNOWN_ERROR")

@@ -16,6 +16,7 @@ type FaultKind = Literal[
     "hang",  # no effect and no answer until the edge's time is over
     "slow_reply",  # the effect at once, its reply ``seconds`` later
     "lost_reply",  # the effect, then the connection is closed without a reply
+    "late_failure",  # the effect, then a proxy's HTML page with ``status`` in place of the reply
     "slow_delete",  # a deletion takes ``seconds``
     "die",  # a sandbox ends by itself ``seconds`` after its creation; ``how``: terminated or failed
     "slow_command",  # a command starts ``seconds`` late
@@ -106,6 +107,7 @@ def every_kind(probability: float, *, scale: float = 1.0) -> list[Fault]:
         Fault("drop", probability=probability),
         Fault("hang", probability=probability / 5),
         Fault("lost_reply", probability=probability),
+        Fault("late_failure", probability=probability, status=504),
         Fault("slow_reply", CREATE, probability, seconds=(0.5 * scale, 3.0 * scale)),
         Fault("slow_delete", DELETE, probability, seconds=(1.0 * scale, 5.0 * scale)),
         Fault("die", CREATE, probability / 2, seconds=(0.0, 3.0 * scale), how="terminated"),
