@@ -25,6 +25,7 @@ from tools.sample_store import fill, fill_leases
 
 SIZES = {"120x40": (120, 40), "80x24": (80, 24)}
 WAIT_SECONDS = 30.0
+EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "tool_agent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ class Picture:
     steps: Sequence[tuple[str, str]]
     narrow_steps: Sequence[tuple[str, str]] | None = None  # where the way differs at 80 columns
     sandboxes: bool = False  # whether there are any
+    config: bool = False  # whether the project has one of its own
 
     def way(self, columns: int) -> Sequence[tuple[str, str]]:
         return self.narrow_steps if self.narrow_steps is not None and columns < 110 else self.steps
@@ -71,6 +73,17 @@ PICTURES = (
             ("enter", "attempt 1 of 8"),
             ("t", "shaded"),
         ),
+    ),
+    Picture(
+        "config",
+        (
+            ("2", "✓ train_local.toml"),
+            ("f5", "Ready to run"),
+            ("enter", "esc Back"),
+            ("down " * 31 + "end", "group_size"),
+        ),
+        (("2", "✓ train_local.toml"), ("enter", "[Editor]"), ("down " * 31 + "end", "group_size")),
+        config=True,
     ),
     Picture("help", (_RUN, ("question_mark", "Keys"))),
     Picture("stop", (_RUN, ("s", "Stop this run?"))),
@@ -120,6 +133,12 @@ def main() -> None:
                 shutil.rmtree(project, ignore_errors=True)
                 project.mkdir()
                 sample = fill(project)
+                if picture.config:
+                    shutil.copytree(
+                        EXAMPLE,
+                        project / EXAMPLE.name,
+                        ignore=shutil.ignore_patterns("__pycache__", "*blaxel*"),
+                    )
                 if picture.sandboxes:
                     fill_leases(project, sample)
                 svg = asyncio.run(take(project, picture, size))

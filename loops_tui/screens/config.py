@@ -266,7 +266,7 @@ class ConfigScreen(ConfigLayout):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         document = self.document
         if action in ("check", "run_config"):
-            return document is not None and self.acts.checking is None
+            return document is not None and self.acts.checking is None and not self.acts.starting
         if action in ("save", "discard"):
             return document is not None and (document.modified or document.outside is not None)
         if action == "complete":

@@ -35,6 +35,7 @@ class Acts:
     def __init__(self, screen: ConfigScreen) -> None:
         self._screen = screen
         self.checking: Document | None = None
+        self._starting: str | None = None  # the app's notice while a run is started from here
 
     # -- saving ------------------------------------------------------------------------------------------------
 
@@ -146,6 +147,11 @@ class Acts:
             app.poke()
             self._screen.show_report()
 
+    @property
+    def starting(self) -> bool:
+        """Whether a run is being started: a second press must not start a second one."""
+        return self._starting is not None and self._screen.app.notice == self._starting
+
     def run(self, document: Document) -> None:
         """Run the config as it is saved; asks before unsaved changes are saved, and before anything bills."""
         linted = document.linted
@@ -174,8 +180,14 @@ class Acts:
     def _start(self, document: Document) -> None:
         bills = billing(document)
         app = self._screen.app
-        if not bills:
+
+        def start() -> None:
             app.start_run(document.path)
+            self._starting = app.notice
+            self._screen.refresh_bindings()
+
+        if not bills:
+            start()
             return
         app.push_screen(
             Ask(
@@ -183,7 +195,7 @@ class Acts:
                 [*bills, *self._screen.estimate()],
                 [Choice("cancel", "Cancel", "escape"), Choice("yes", "Run it", "y", grave=True)],
             ),
-            lambda answer: app.start_run(document.path) if answer == "yes" else None,
+            lambda answer: start() if answer == "yes" else None,
         )
 
     # -- files -------------------------------------------------------------------------------------------------

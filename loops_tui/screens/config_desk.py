@@ -190,6 +190,9 @@ class Desk:
 
     def keep_now(self) -> None:
         """Write every draft that is due, on the caller's thread: the app is ending."""
+        for timer in (self._keeping, *(document.linting for document in self.documents.values())):
+            if timer is not None:
+                timer.cancel()
         if not self._keeps_drafts:
             return
         for document in self.unsaved():

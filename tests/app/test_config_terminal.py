@@ -72,6 +72,17 @@ def test_what_was_typed_survives_a_kill(project: Path) -> None:
     assert drafts(project) == []
 
 
+def test_an_idle_editor_sends_nothing(project: Path) -> None:
+    with Session(project) as session:
+        edit(session)
+        session.until_quiet(2.5)
+        before = len(session.out)
+        deadline = time.monotonic() + 5.0
+        while time.monotonic() < deadline:
+            session.read(0.5)
+        assert len(session.out) - before == 0
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_keeps_it_as_well(project: Path, number: signal.Signals) -> None:
     with Session(project, size=(80, 24)) as session:

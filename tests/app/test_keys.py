@@ -8,12 +8,17 @@ import pytest
 from textual.binding import Binding
 
 from loops_tui.app import LoopsApp
+from loops_tui.screens.config import ConfigScreen
+from loops_tui.screens.config_diff import DiffScreen
+from loops_tui.screens.config_editor import ConfigEditor
+from loops_tui.screens.config_picker import Picker
 from loops_tui.screens.help import HelpScreen, help_lines
 from loops_tui.screens.run import RunScreen
 from loops_tui.screens.runs import RunsScreen
 from loops_tui.screens.sandboxes import SandboxesScreen
 from loops_tui.screens.transcript import TranscriptScreen
 from loops_tui.widgets.confirm import Ask
+from loops_tui.widgets.entry_list import EntryList
 from loops_tui.widgets.filter_line import FilterLine
 from loops_tui.widgets.key_bar import KeyBar
 from loops_tui.widgets.search_view import SearchView
@@ -27,7 +32,12 @@ OWNERS = (
     RunScreen,
     TranscriptScreen,
     SandboxesScreen,
+    ConfigScreen,
+    ConfigEditor,
+    DiffScreen,
+    EntryList,
     HelpScreen,
+    Picker,
     Ask,
     FilterLine,
     SearchView,
@@ -36,7 +46,7 @@ OWNERS = (
 KEYS = [
     "up", "down", "left", "right", "pageup", "pagedown", "home", "end", "enter", "escape", "tab", "shift+tab", "space",
     "slash", "escape", "left_square_bracket", "right_square_bracket", "left_curly_bracket", "right_curly_bracket",
-    "full_stop", "comma", "1", "3", "4", "c", "escape", "a", "space", "d", "escape", "escape", "n", "p", "t", "y", "v", "f", "P", "escape", "s", "escape", "A", "escape", "j", "k",
+    "full_stop", "comma", "1", "2", "f8", "f3", "escape", "f4", "f2", "f9", "escape", "3", "4", "c", "escape", "a", "space", "d", "escape", "escape", "n", "p", "t", "y", "v", "f", "P", "escape", "s", "escape", "A", "escape", "j", "k",
     "g", "G", "b", "J", "K", "ctrl+p", "escape", "question_mark", "escape", "f5", "delete", "ctrl+r", "d", "D",
 ]  # fmt: skip
 
@@ -55,7 +65,15 @@ def test_ids_are_unique() -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "size"), [("runs", (80, 24)), ("run", (80, 24)), ("run", (120, 40)), ("transcript", (80, 24))]
+    ("where", "size"),
+    [
+        ("runs", (80, 24)),
+        ("run", (80, 24)),
+        ("run", (120, 40)),
+        ("transcript", (80, 24)),
+        ("config", (80, 24)),
+        ("config", (120, 40)),
+    ],
 )
 async def test_any_key_anywhere_does_no_harm(
     project: Path, where: str, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
@@ -63,10 +81,13 @@ async def test_any_key_anywhere_does_no_harm(
     monkeypatch.delenv("TMUX", raising=False)
     app = make_app(project)
     async with app.run_test(size=size) as pilot:
-        if where == "runs":
+        if where in ("runs", "config"):
             await until_shown(pilot, app, "7 runs")
         else:
             await open_run(pilot, app)
+        if where == "config":
+            await pilot.press("2")
+            await until_shown(pilot, app, "Bundled examples")
         if where == "transcript":
             app.push_screen(TranscriptScreen(LIVE, "tool_agent", 123, 1))
             await until_shown(pilot, app, "Sort names.txt")
