@@ -29,7 +29,7 @@ type Codes = tuple[str, str, str]
 
 APART = 8  # cells that are the same, from which on it is cheaper to move over them than to write them again
 UNKNOWN: Cell = ("\0", "")
-_CODES = re.compile(
+CODES = re.compile(
     r"(?P<fore>38;2;\d+;\d+;\d+|38;5;\d+|3[0-79]|9[0-7])|(?P<back>48;2;\d+;\d+;\d+|48;5;\d+|4[0-79]|10[0-7])|(?P<other>\d+)"
 )
 _DRAWN = {"4", "7", "9", "21", "53"}  # underlined, reversed, struck out, underlined twice, overlined
@@ -189,7 +189,7 @@ class _Writer:
 def parted(codes: str) -> Codes:
     """Codes of a style in their three parts."""
     fore, back, others = "", "", []
-    for found in _CODES.finditer(codes):
+    for found in CODES.finditer(codes):
         if found["fore"]:
             fore = "" if found["fore"] == "39" else found["fore"]
         elif found["back"]:

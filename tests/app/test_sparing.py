@@ -2,67 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.cells import cell_len
 from rich.console import Console
 from textual._compositor import ChopsUpdate, LayoutUpdate
 from textual.geometry import Region
 
 from loops_tui.app import LoopsApp
 from loops_tui.link import open_store
-from loops_tui.sparing import _CODES, Painted, SparingUpdate, change, parted
+from loops_tui.sparing import Painted, SparingUpdate, change, parted
 from tests.app.conftest import FakeHosting, until_shown
-
-_PIECE = re.compile(r"\x1b\[(?P<args>[0-9;]*)(?P<final>[A-Za-z])|(?P<char>[^\x1b])", re.DOTALL)
-
-
-class Screen:
-    """A terminal that knows as much as these updates need: moving, styles, characters."""
-
-    def __init__(self, width: int, height: int) -> None:
-        self.cells = [[(" ", ("", "", ""))] * width for _ in range(height)]
-        self._x = self._y = 0
-        self._style = ("", "", "")
-
-    def feed(self, text: str) -> None:
-        for piece in _PIECE.finditer(text):
-            args, final, char = piece["args"], piece["final"], piece["char"]
-            if final == "H":
-                row, column = (int(part) for part in args.split(";"))
-                self._x, self._y = column - 1, row - 1
-            elif final == "m":
-                self._select(args)
-            elif char is not None and char not in "\r\n":
-                self._put(char)
-
-    def _select(self, args: str) -> None:
-        if args in ("", "0") or args.startswith("0;"):
-            self._style = ("", "", "")
-            args = args[2:]
-        attributes, fore, back = parted(args)
-        told = [found.group() for found in _CODES.finditer(args)]
-        self._style = (
-            attributes or self._style[0],
-            "" if "39" in told else fore or self._style[1],
-            "" if "49" in told else back or self._style[2],
-        )
-
-    def _put(self, char: str) -> None:
-        attributes, fore, back = self._style
-        shown = (
-            (attributes, "" if char == " " else fore, back)
-            if char == " " and attributes != "4"
-            else self._style
-        )
-        shown = ("", "", back) if char == " " and attributes in ("", "1", "2") else shown
-        self.cells[self._y][self._x] = (char, shown)
-        for extra in range(1, cell_len(char)):
-            self.cells[self._y][self._x + extra] = ("", shown)
-        self._x += max(1, cell_len(char))
+from tests.terminal.picture import Picture
 
 
 class Watched(LoopsApp):
@@ -71,7 +23,7 @@ class Watched(LoopsApp):
     def start_watching(self, width: int, height: int) -> None:
         self.truecolor = Console(color_system="truecolor", force_terminal=True)
         self.size_of_it = (width, height)
-        self.shown = Screen(width, height)
+        self.shown = Picture(width, height)
         self.spent = [0, 0]  # characters sent sparingly, and as Textual would have
 
     def _display(self, screen: Any, renderable: Any) -> None:
@@ -84,7 +36,7 @@ class Watched(LoopsApp):
 
     def truth(self) -> list[list[Any]]:
         """What a terminal shows after the whole screen was sent to it."""
-        found = Screen(*self.size_of_it)
+        found = Picture(*self.size_of_it)
         update = self.screen._compositor.render_update(full=True, screen_stack=self._background_screens)
         assert isinstance(update, LayoutUpdate)
         found.feed(update.render_segments(self.truecolor))

@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
+from tests.terminal.picture import Picture
+
 WAIT_SECONDS = 60.0  # a bound, not a measure: the machine may be busy
 ROOT = Path(__file__).parents[2]
 
@@ -42,6 +44,7 @@ class Session:
         self._size = size
         self._environ = dict(environ or {})
         self.out = bytearray()
+        self.picture = Picture(*size)
 
     def __enter__(self) -> Session:
         self._master, slave = pty.openpty()
@@ -88,14 +91,17 @@ class Session:
         except OSError:  # Linux says EIO where nobody holds the other end any more
             data = b""
         self.out += data
+        self.picture.feed_bytes(data)
         return data
 
     def until(self, text: str, *, since: int = 0) -> None:
-        """Wait until ``text`` has been sent."""
+        """Wait until ``text`` is on the screen, or was sent in one piece (only what differs is sent at all)."""
         deadline = time.monotonic() + WAIT_SECONDS
         wanted = text.encode()
         while wanted not in self.out[since:]:
             self.read(0.2)
+            if len(self.out) > since and text in self.picture.text:
+                return
             assert time.monotonic() < deadline, (
                 f"{text!r} was not sent; the end was {bytes(self.out[-2000:])!r}"
             )
@@ -111,6 +117,7 @@ class Session:
     def resize(self, columns: int, rows: int) -> None:
         """Give the terminal another size; the app is told as by any terminal."""
         fcntl.ioctl(self._slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        self.picture = Picture(columns, rows)
         self.process.send_signal(signal.SIGWINCH)
 
     def press(self, keys: bytes) -> None:
