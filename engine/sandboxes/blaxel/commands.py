@@ -84,9 +84,8 @@ class Commands:
             "keep_alive": True,
             "timeout": limit,
         }
-        began = time.monotonic()
         try:
-            ended = await self._start_and_wait(name, request, limit)
+            ended, began = await self._start_and_wait(name, request, limit)
         except asyncio.CancelledError:
             self.link.janitor.spawn(self._end_cancelled(name, mark), f"end {self.link.name} {name}")
             raise
@@ -127,10 +126,16 @@ class Commands:
 
     # -- start and wait -----------------------------------------------------------------------------------------
 
-    async def _start_and_wait(self, name: str, request: dict[str, Any], limit: int) -> ProcessResponse | None:
-        """The command's last record; None where it had to be ended because the service had not done so."""
+    async def _start_and_wait(
+        self, name: str, request: dict[str, Any], limit: int
+    ) -> tuple[ProcessResponse | None, float]:
+        """The command's last record, and when it was asked for (monotonic).
+
+        The record is None where the command had to be ended because the service had not done so.
+        """
         for number in range(1, _START_TRIES + 1):
             lost: TransientError | None = None
+            began = time.monotonic()
             try:
                 await self.link.ask(
                     "starting a command", lambda: self.link.box.process.exec(request), tries=1
@@ -142,7 +147,7 @@ class Commands:
                 if number == 1 or "already" not in str(error):
                     raise  # an earlier, late request of ours has started it after all
             try:
-                return await self._wait(name, limit)
+                return await self._wait(name, limit), began
             except _Unknown as error:
                 if lost is None:
                     raise SandboxGone(
