@@ -6,7 +6,9 @@ can also go on in another process, ``stubborn`` one that only an abort ends. Opt
 
 from __future__ import annotations
 
+import logging
 import os
+import subprocess
 import sys
 import threading
 from collections.abc import Sequence
@@ -83,6 +85,24 @@ class BrokenApp(LoopsApp):
         _ = 1 / (len(api_key) - len(api_key))
 
 
+def _make_noise() -> None:
+    """What libraries do behind a screen's back: writers to the descriptors, handlers that hold the streams of before,
+    children that inherit them."""
+    made_before = logging.getLogger("library")
+    made_before.addHandler(logging.StreamHandler(sys.stderr))
+    made_before.propagate = False
+    stream_before = sys.stdout
+
+    def noise() -> None:
+        os.write(1, b"NOISE-ON-FD-1\n")
+        os.write(2, b"NOISE-ON-FD-2\n")
+        made_before.warning("NOISE-OF-A-HANDLER")
+        print("NOISE-ON-THE-STREAM-OF-BEFORE", file=stream_before, flush=True)
+        subprocess.run(["sh", "-c", "echo NOISE-OF-A-CHILD; echo NOISE-OF-A-CHILD-S-ERRORS >&2"], check=False)
+
+    threading.Timer(1.0, noise).start()
+
+
 def main() -> int:
     project_dir = Path(sys.argv[1])
     mode = sys.argv[2] if len(sys.argv) > 2 else "idle"
@@ -100,9 +120,7 @@ def main() -> int:
     if mode in ("live", "movable", "stubborn"):
         _ = app.hosting  # made now, as if a run had been started from here
     if mode == "noisy":
-        # What libraries do behind a screen's back.
-        threading.Timer(1.0, lambda: os.write(2, b"NOISE-ON-FD-2\n")).start()
-        threading.Timer(1.0, lambda: os.write(1, b"NOISE-ON-FD-1\n")).start()
+        _make_noise()
     return run_app(app)
 
 

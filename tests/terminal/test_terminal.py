@@ -114,9 +114,15 @@ def test_writers_behind_the_screen_s_back_end_in_the_log(project: Path) -> None:
         session.until("tool_agent")
         log = project / ".loops" / "app.log"
         deadline = time.monotonic() + 20
-        while not (
-            log.exists() and "NOISE-ON-FD-1" in log.read_text() and "NOISE-ON-FD-2" in log.read_text()
-        ):
+        noises = (
+            "ON-FD-1",
+            "ON-FD-2",
+            "OF-A-HANDLER",
+            "ON-THE-STREAM-OF-BEFORE",
+            "OF-A-CHILD\n",
+            "OF-A-CHILD-S-ERRORS",
+        )
+        while not (log.exists() and all(f"NOISE-{noise}" in log.read_text() for noise in noises)):
             session.read(0.1)
             assert time.monotonic() < deadline, log.read_text()
         session.press(b"q")
