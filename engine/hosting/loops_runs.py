@@ -27,7 +27,13 @@ from engine.hosting.loops_access import (
 )
 from engine.loops.ending import deactivate as end_loops_run
 from engine.loops.errors import LoopsError
-from engine.loops.management import INACTIVE, LoopsManagement, LoopsRunInfo, UnknownToLoops
+from engine.loops.management import (
+    INACTIVE,
+    LoopsManagement,
+    LoopsRunInfo,
+    LoopsSampler,
+    UnknownToLoops,
+)
 from engine.recipes.contract import LoopsEndpoint
 from engine.store.errors import StoreError, UnknownRun
 from engine.store.queries import StoreReader
@@ -118,19 +124,31 @@ class AccountRun:
 
 
 @dataclass(frozen=True, slots=True)
+class AccountSampler:
+    """A sampler of its own, and the service that it is on."""
+
+    loops: LoopsSampler
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
 class Account:
-    """All Loops runs that this project can reach. ``problems``: a sentence for each service that did not answer."""
+    """All that this project can reach. ``problems``: a sentence for each service that did not answer."""
 
     runs: list[AccountRun]
+    samplers: list[AccountSampler]  # that are up and belong to no run: an evaluation's or a trial's
     problems: list[str]
 
 
 async def account_runs(project_dir: Path) -> Account:
     """Every Loops run of the account that the key belongs to, and of the project's own server, newest first.
 
+    Beside them the samplers that are up and belong to no run: one whose process was killed is released by nobody.
+
     What they say about this project's runs is stored. Raises HostingError where there is no service to ask.
     """
     runs: list[AccountRun] = []
+    samplers: list[AccountSampler] = []
     problems: list[str] = []
     async with AsyncExitStack() as stack:
         for endpoint in await _services(project_dir, stack):
@@ -138,11 +156,14 @@ async def account_runs(project_dir: Path) -> Account:
                 async with LoopsManagement(endpoint.url, endpoint.api_key) as loops:
                     where = LOCAL if endpoint.scope == LOCAL else loops.place
                     runs += [AccountRun(run, where, None) for run in await loops.runs()]
+                    samplers += [
+                        AccountSampler(sampler, where) for sampler in await loops.samplers() if sampler.active
+                    ]
             except LoopsError as error:
                 problems.append(str(error))
     if Store.exists(project_dir):
         runs = await asyncio.to_thread(_recognise, project_dir, runs)
-    return Account(sorted(runs, key=lambda run: run.loops.created_at, reverse=True), problems)
+    return Account(sorted(runs, key=lambda run: run.loops.created_at, reverse=True), samplers, problems)
 
 
 async def _services(project_dir: Path, stack: AsyncExitStack) -> list[LoopsEndpoint]:
@@ -213,7 +234,8 @@ async def deactivate(
 ) -> list[Deactivated]:
     """End every Loops run of a run, and watch until each is INACTIVE. Safe to repeat; checkpoints stay.
 
-    ``ref`` is a run of this project (id, directory, unique beginning) or any Loops run id of the account. A live run
+    ``ref`` is a run of this project (id, directory, unique beginning), or the id of any Loops run, or of a sampler
+    that belongs to no run, of the account. A live run
     is asked to end first: it saves its last step, its attempts end and its sandboxes are released. ``told`` hears
     how it goes, from this loop.
 
@@ -282,6 +304,9 @@ async def _deactivate_unknown(
         for endpoint in endpoints:
             try:
                 async with LoopsManagement(endpoint.url, endpoint.api_key) as loops:
+                    sampler = next((one for one in await loops.samplers() if one.id == ref), None)
+                    if sampler is not None:
+                        return await _end_sampler(loops, sampler, told)
                     await loops.run(ref)
             except UnknownToLoops:
                 continue
@@ -292,6 +317,17 @@ async def _deactivate_unknown(
     if problems:
         raise HostingError("; ".join(problems))
     raise UnknownRun(f"{unknown}; Loops knows no run of that id either")
+
+
+async def _end_sampler(
+    loops: LoopsManagement, sampler: LoopsSampler, told: Callable[[str], None]
+) -> Deactivated:
+    told(f"Ending the sampler {sampler.id} …" if sampler.active else f"{sampler.id} was INACTIVE already")
+    try:
+        await loops.deactivate_sampler(sampler.model_id, sampler.deployment_id)
+    except LoopsError as error:
+        return Deactivated(sampler.id, None, error=f"the sampler {sampler.id} may still bill: {error}")
+    return Deactivated(sampler.id, None, sampler.active, sampler.created_at, time.time())
 
 
 async def _end_one(

@@ -50,6 +50,22 @@ class LoopsRunInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class LoopsSampler:
+    """A sampler that belongs to no run: somebody opened it to use fixed weights."""
+
+    id: str
+    base_model: str
+    state: str  # "ACTIVE", "INACTIVE", "DEPLOYING" …
+    created_at: float
+    model_id: str
+    deployment_id: str
+
+    @property
+    def active(self) -> bool:
+        return self.state not in (INACTIVE, "DEACTIVATING")
+
+
+@dataclass(frozen=True, slots=True)
 class LoopsCheckpoint:
     """A checkpoint as Loops says it is: ``id`` is unique, ``name`` only within its run and ``target``."""
 
@@ -153,6 +169,25 @@ class LoopsManagement:
             f"deactivating the run {loops_run_id}",
             missing=f"knows no run {loops_run_id}",
         )
+
+    async def samplers(self) -> list[LoopsSampler]:
+        """The caller's samplers that belong to no run and have a deployment of their own, newest first."""
+        answer = await self._ask(self._client.api.get_loops_samplers, "listing its samplers")
+        runs = await self._ask(self._client.api.get_loops_runs, "listing its runs")
+        paired = {run.sampler.id for run in runs.runs if run.sampler is not None}
+        found = [
+            LoopsSampler(
+                str(raw.id),
+                str(raw.base_model),
+                _word(raw.status.name),
+                raw.created_at.timestamp(),
+                str(raw.model_id),
+                str(raw.deployment_id),
+            )
+            for raw in answer.samplers
+            if raw.id not in paired
+        ]
+        return sorted(found, key=lambda sampler: sampler.created_at, reverse=True)
 
     async def deactivate_sampler(self, model_id: str, deployment_id: str) -> None:
         """End a standalone sampler's deployment. Safe to repeat."""

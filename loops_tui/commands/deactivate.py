@@ -11,7 +11,7 @@ from loops_tui.commands.output import DONE, FAILED, STOPPED, Output, columns, co
 from loops_tui.lease_words import coarse
 
 if TYPE_CHECKING:
-    from engine.hosting.loops_runs import Account, AccountRun, Deactivated
+    from engine.hosting.loops_runs import Account, AccountRun, AccountSampler, Deactivated
 
 
 def deactivate(ref: str, out: Output, *, assume_yes: bool) -> int:
@@ -70,13 +70,18 @@ def account(out: Output) -> int:
     from engine.hosting.loops_runs import account_runs
 
     found = asyncio.run(account_runs(Path.cwd()))
-    out.value([_account_value(run) for run in found.runs])
+    out.value([_account_value(run) for run in found.runs] + [_sampler_value(one) for one in found.samplers])
     if not out.as_json:
         for line in _account_table(found):
             out.line(line)
     for problem in found.problems:
         out.error(problem)
     strangers = [run for run in found.runs if run.loops.active and run.run_id is None]
+    for one in found.samplers:
+        out.note(
+            f"The sampler {one.loops.id} of {one.loops.base_model} is up for nobody's run: "
+            f"`loops-tui deactivate {one.loops.id}` ends it"
+        )
     if strangers:
         out.note(f"`loops-tui deactivate {strangers[0].loops.id}` ends a run that this project does not know")
     return FAILED if found.problems else DONE
@@ -84,7 +89,8 @@ def account(out: Output) -> int:
 
 def _account_value(run: AccountRun) -> dict[str, Any]:
     return {
-        "loops_run_id": run.loops.id,
+        "kind": "run",
+        "id": run.loops.id,
         "state": run.loops.state,
         "created_at": run.loops.created_at,
         "model": run.loops.base_model,
@@ -92,6 +98,20 @@ def _account_value(run: AccountRun) -> dict[str, Any]:
         "owner": run.loops.owner,
         "where": run.where,
         "run": run.run_id,
+    }
+
+
+def _sampler_value(one: AccountSampler) -> dict[str, Any]:
+    return {
+        "kind": "sampler",
+        "id": one.loops.id,
+        "state": one.loops.state,
+        "created_at": one.loops.created_at,
+        "model": one.loops.base_model,
+        "name": None,
+        "owner": None,
+        "where": one.where,
+        "run": None,
     }
 
 

@@ -258,7 +258,7 @@ def test_what_still_bills_is_known_from_the_store(
 def test_the_account_s_runs_are_listed_and_known_ones_recognised(
     call: Call, store: Store, made: tuple[Path, str]
 ) -> None:
-    (run,) = [run for run in call("runs", "--account", "--json").value if run["loops_run_id"] == made[1]]
+    (run,) = [run for run in call("runs", "--account", "--json").value if run["id"] == made[1]]
     assert (run["run"], run["where"], run["name"]) == (RUN, "local", f"demo-{RUN}")
     assert made[1] in call("runs", "--account").out
 
