@@ -241,10 +241,9 @@ def _lost(run: RunRow, metrics: Mapping[str, float]) -> Iterable[Finding]:
 
 def _climbs(done: Sequence[StepRow]) -> Iterable[Finding]:
     rewards = [(step.step, step.metrics["reward/mean"]) for step in done if "reward/mean" in step.metrics]
-    recent = rewards[-6:]
     low, high, within = LEAP
-    for place, (step, before) in enumerate(recent):
-        best = max(recent[place + 1 : place + 1 + within], key=lambda item: item[1], default=None)
+    for place, (step, before) in reversed(list(enumerate(rewards))):
+        best = max(rewards[place + 1 : place + 1 + within], key=lambda item: item[1], default=None)
         if before < low and best is not None and best[1] > high:
             yield Finding(
                 Tone.WARN,

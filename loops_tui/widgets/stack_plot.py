@@ -10,6 +10,8 @@ from loops_tui.widgets.line_plot import CURSOR, axis_label, x_axis
 from loops_tui.widgets.spans import Line, Span
 from loops_tui.widgets.step_bar import share_shade
 
+LEAST = 0.005  # a part smaller than this is not drawn: it would be many times too large
+
 
 def stack_lines(
     columns: Sequence[tuple[float, Mapping[str, float]]],
@@ -56,11 +58,11 @@ def stack_lines(
 
 
 def _fill(cells: list[list[Span]], columns: range, parts: Sequence[float]) -> None:
-    """Stack parts (of the whole height) from the bottom; every part that is there gets at least one cell."""
+    """Stack parts (of the whole height) from the bottom; every part worth showing gets at least one cell."""
     if not any(parts):
         return
     rows = len(cells)
-    heights = [max(1, round(part * rows)) if part > 0 else 0 for part in parts]
+    heights = [max(1, round(part * rows)) if part >= LEAST else 0 for part in parts]
     excess = sum(heights) - max(1, min(rows, round(sum(parts) * rows)))
     while excess > 0 and max(heights) > 1:
         heights[heights.index(max(heights))] -= 1

@@ -88,8 +88,8 @@ def share_legend(shares: Mapping[str, float], width: int) -> list[Line]:
     lines: list[list[Span]] = [[]]
     used = 0
     for place, (name, share) in enumerate(shares.items()):
-        if not share:
-            continue
+        if share / whole < 0.005:
+            continue  # it rounds to nothing
         char, tone = share_shade(place)
         words = f"{name} {share / whole:.0%}"
         cells = cell_len(words) + 2

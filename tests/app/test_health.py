@@ -164,6 +164,7 @@ def test_a_leaping_reward() -> None:
     assert "reward climbs faster than the task should allow: read transcripts" in words
     assert "0.20 at step 1, 0.97 at step 3" in words
     assert said(steps=steps_of("reward__mean", 0.2, 0.4, 0.6, 0.8, 0.97)) == ""
+    assert "0.20 at step 1" in said(steps=steps_of("reward__mean", 0.2, 0.5, 0.97, *[0.98] * 30))
 
 
 def test_held_out_reward_that_does_not_follow() -> None:
