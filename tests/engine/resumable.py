@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from engine.project import Project, load
-from engine.recipes.contract import Outcome
+from engine.recipes.contract import Outcome, RunHandle
 from engine.recipes.control import RunControl
+from engine.recipes.rl.run import train as rl
 from engine.store import Store
-from engine.store.rows import CheckpointRow, RunRow
+from engine.store.rows import CheckpointRow, RunRow, StepRow
 
 EPISODE = """
 from pydantic import BaseModel
@@ -103,19 +104,45 @@ def open_project(config: Path, *overrides: str) -> Project:
     return load(config, list(overrides), working_dir=config.parent)
 
 
+@dataclass(frozen=True)
+class When:
+    """Do something the moment a step enters a state: "collecting", "training" or "done"."""
+
+    step: int
+    state: str
+    act: Callable[[RunControl], None]
+
+    async def recipe(self, project: Project, handle: RunHandle) -> Outcome:
+        """The RL recipe, with this in it."""
+        recorder = handle.recorder
+        record = recorder.step
+
+        def look(row: StepRow) -> None:
+            record(row)
+            if (row.step, row.state) == (self.step, self.state):
+                self.act(handle.control)
+
+        recorder.step = look  # type: ignore[method-assign]
+        return await rl(project, handle)
+
+
 async def train(
     config: Path,
     *overrides: str,
     resume: str | None = None,
+    when: When | None = None,
     meanwhile: Callable[[RunControl, Store], Any] | None = None,
 ) -> Told:
     """Train to the end; ``meanwhile`` is awaited beside it."""
     control = RunControl()
     project = open_project(config, *overrides)
+    recipe = when.recipe if when is not None else None
     with Store.open(config.parent) as store:
         beside = asyncio.create_task(meanwhile(control, store)) if meanwhile is not None else None
         try:
-            outcome = await project.train(project_dir=config.parent, control=control, resume=resume)
+            outcome = await project.train(
+                project_dir=config.parent, control=control, resume=resume, recipe=recipe
+            )
         finally:
             project.close()
             if beside is not None:

@@ -14,7 +14,7 @@ from engine.recipes.contract import RunFailed
 from engine.recipes.control import RunControl
 from engine.store import Store
 from engine.store.rows import CheckpointState, RunState
-from tests.engine.resumable import Told, make_project, train, until_step
+from tests.engine.resumable import Told, When, make_project, train, until_step
 
 KL = "optim/train-sample-div/kl_sample_train_k3"
 
@@ -27,14 +27,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Told:
 
 async def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(tmp_path: Path, whole: Told) -> None:
     config = make_project(tmp_path)
-
-    async def stop(control: RunControl, store: Store) -> None:
-        await until_step(store, 2)
-        control.stop_after_step("test")
-
-    stopped = await train(config, meanwhile=stop)
+    stopped = await train(config, when=When(3, "training", lambda control: control.stop_after_step("test")))
     assert stopped.outcome.state is RunState.STOPPED
-    assert 2 <= stopped.run.step < 6
+    assert stopped.run.step == 3
     (left,) = stopped.checkpoints
     assert (left.state, left.why, left.step) == (CheckpointState.SAVED, "stop", stopped.run.step)
     resumed = await train(config, resume=stopped.run.run_id)
@@ -63,18 +58,19 @@ async def test_a_finished_run_goes_on_with_more_steps(tmp_path: Path, whole: Tol
     assert (resumed.run.max_steps, resumed.run.step) == (6, 6)
 
 
-async def test_an_aborted_run_goes_on_after_its_last_whole_step(tmp_path: Path, whole: Told) -> None:
+# What is sampled can be thrown away and the step before saved; half a step in the trainer cannot.
+@pytest.mark.parametrize(("state", "step"), [("collecting", 3), ("training", 2)])
+async def test_an_aborted_run_goes_on_after_its_last_whole_step(
+    tmp_path: Path, whole: Told, state: str, step: int
+) -> None:
     config = make_project(tmp_path)
-
-    async def abort(control: RunControl, store: Store) -> None:
-        await until_step(store, 3)
-        control.abort("test")
-
-    aborted = await train(config, "output.checkpoint_every=2", meanwhile=abort)
+    every = "output.checkpoint_every=2"
+    aborted = await train(config, every, when=When(4, state, lambda control: control.abort("test")))
     assert aborted.outcome.state is RunState.ABORTED
+    assert aborted.run.step == 3
     saved = max(row.step for row in aborted.checkpoints if row.state is CheckpointState.SAVED)
-    assert saved in {aborted.run.step, aborted.run.step - 1}  # a step that was being trained is not saved
-    resumed = await train(config, "output.checkpoint_every=2", resume=aborted.run.run_id)
+    assert saved == step
+    resumed = await train(config, every, resume=aborted.run.run_id)
     assert (resumed.attempts, resumed.curve) == (whole.attempts, whole.curve)
     assert {path.name for path in (resumed.directory / "transcripts").iterdir()} == {
         path.name for path in (whole.directory / "transcripts").iterdir()
@@ -83,12 +79,10 @@ async def test_an_aborted_run_goes_on_after_its_last_whole_step(tmp_path: Path, 
 
 async def test_a_run_without_a_checkpoint_begins_again(tmp_path: Path, whole: Told) -> None:
     config = make_project(tmp_path)
-
-    async def abort(control: RunControl, store: Store) -> None:
-        await until_step(store, 1)
-        control.abort("test", lost=True)  # nothing may be saved
-
-    aborted = await train(config, meanwhile=abort)
+    # Another host has it: nothing may be saved.
+    aborted = await train(
+        config, when=When(2, "collecting", lambda control: control.abort("test", lost=True))
+    )
     assert aborted.checkpoints == []
     resumed = await train(config, resume=aborted.run.run_id)
     assert (resumed.attempts, resumed.curve) == (whole.attempts, whole.curve)
