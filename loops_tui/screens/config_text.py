@@ -146,7 +146,7 @@ def hint_lines(found: Setting | Table | None, width: int) -> list[Line]:
     head: Line = (
         (found.name, Tone.TITLE),
         (f"  {found.type}", Tone.INFO),
-        (f" · default {found.default_words}", Tone.WARN if found.required else Tone.DIM),
+        (" · required", Tone.WARN) if found.required else (f" · default {found.default_words}", Tone.DIM),
     )
     return [head, *(plain(piece) for piece in wrap(found.meaning, width))]
 
@@ -156,7 +156,8 @@ def _setting(found: Setting, here: str | None, width: int) -> Iterator[Line]:
     for piece in wrap(found.type, width):
         yield plain(piece, Tone.INFO)
     differs = here is not None and here != found.default
-    for place, piece in enumerate(wrap(f"default {found.default_words}", width)):
+    standing = "required" if found.required else f"default {found.default_words}"
+    for place, piece in enumerate(wrap(standing, width)):
         yield plain(piece if place == 0 else f"  {piece}", Tone.WARN if found.required else Tone.DIM)
     if differs:
         yield (("here    ", Tone.DIM), (safe(here or "", 200), Tone.ACCENT))
@@ -271,8 +272,11 @@ def change_entries(
     entries: list[Entry] = []
     if unsaved is not None:
         more, fewer = unsaved
-        said = f"Not saved: {counted(more, 'line')} new, {counted(fewer, 'line')} gone."
-        entries.append(Entry(f"{said} Enter shows them.", mark=("● ", Tone.ACCENT), target="unsaved"))
+        parts = [
+            f"{counted(lines, 'line')} {what}" for lines, what in ((more, "new"), (fewer, "gone")) if lines
+        ]
+        said = f"Not saved: {', '.join(parts) or 'how its lines end'}."
+        entries.append(Entry(f"{said} Enter shows it.", mark=("● ", Tone.ACCENT), target="unsaved"))
         entries.append(Entry(""))
     if run is None:
         entries.append(Entry("No run has used this config yet.", Tone.DIM))
