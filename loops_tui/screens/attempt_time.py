@@ -6,10 +6,12 @@ from engine.store.rows import AttemptRow, AttemptState
 from loops_tui.theme import Tone
 from loops_tui.widgets.safe_text import safe
 from loops_tui.widgets.spans import Line, Span, clip, plain, spread, width_of
-from loops_tui.widgets.step_bar import share_bar, share_shade
+from loops_tui.widgets.step_bar import SHADES, share_bar
 from loops_tui.wording import count, duration, words
 
 PHASES = ("queued", "provisioning", "setup", "sampling", "acting", "grading")
+# The shades of the step's bar, so that a phase looks the same in both.
+_SHADES = tuple(SHADES[name] for name in ("queued", "sandbox", "setup", "sampling", "acting", "grading"))
 
 
 def timeline(row: AttemptRow, now: float) -> dict[str, float]:
@@ -33,12 +35,12 @@ def time_lines(spent: dict[str, float], width: int, *, across: bool = False) -> 
     """The bar of a timeline, and its phases with their seconds: one a line, or as many as fit."""
     if not any(spent.values()):
         return []
-    lines: list[Line] = [share_bar(spent, width)]
+    lines: list[Line] = [share_bar(spent, width, _SHADES)]
     row: list[Span] = []
     for place, (phase, seconds) in enumerate(spent.items()):
         if not seconds:
             continue
-        char, tone = share_shade(place)
+        char, tone = _SHADES[place % len(_SHADES)]
         label: Line = ((f"{char} ", tone), (safe(words(phase), 24), Tone.DIM))
         told = duration(seconds)
         if not across:

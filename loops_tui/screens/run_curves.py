@@ -42,7 +42,7 @@ FIGURES = (
         (Curve("reward/mean", "mean"), Curve("reward/group_std_mean", "spread", Tone.INFO)),
         held_out=True,
     ),
-    Figure("groups", "Groups and why they were rejected", stack="groups"),
+    Figure("groups", "Groups, trained or rejected", stack="groups"),
     Figure(
         "kl",
         "KL sampler/trainer",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rich.cells import cell_len
 
@@ -63,7 +63,9 @@ _SHARE_SHADES = (
 )
 
 
-def share_bar(shares: Mapping[str, float], width: int) -> Line:
+def share_bar(
+    shares: Mapping[str, float], width: int, shades: Sequence[tuple[str, Tone]] = _SHARE_SHADES
+) -> Line:
     """Shares of a whole (time, mostly) as one bar; the place in ``shares`` decides the shade."""
     spans: list[Span] = []
     whole = sum(shares.values()) or 1.0
@@ -71,7 +73,7 @@ def share_bar(shares: Mapping[str, float], width: int) -> Line:
     for place, share in enumerate(shares.values()):
         seen += share
         end = min(width, round(seen / whole * width))
-        char, tone = share_shade(place)
+        char, tone = shades[place % len(shades)]
         if end > used:
             spans.append((char * (end - used), tone))
             used = end

@@ -21,6 +21,7 @@ from loops_tui.theme import Tone
 from loops_tui.widgets.spans import BLANK, Line, LineView, pad, palette_of, plain, strip_of
 
 GAP = 2
+TURN = 3  # what part of a page is turned where the last row is followed
 
 
 class Fluid(Protocol):
@@ -187,13 +188,13 @@ class VirtualTable[ItemT](LineView, can_focus=True):
             self.refresh()
 
     def _follow_tail(self) -> None:
-        """Keep the last row in view. Where it falls out, half a page is turned at once: rows then stand still for as
-        long as that takes to fill, while a view that scrolls with every row repaints every cell each time."""
+        """Keep the last row in view. Where it falls out, a part of the page is turned at once: rows then stand still
+        for as long as that takes to fill, while a view that scrolls with every row repaints every cell each time."""
         rows = self._rows_in_view()
         last = len(self._items) - 1
         top = self.scroll_offset.y
         if last >= top + rows or last < top:
-            self.scroll_to(y=max(0, last - rows // 2), animate=False, immediate=True)
+            self.scroll_to(y=max(0, last - rows + 1 + rows // TURN), animate=False, immediate=True)
 
     def set_empty(self, lines: Sequence[Line]) -> None:
         """What to say where there are no rows."""
@@ -215,9 +216,9 @@ class VirtualTable[ItemT](LineView, can_focus=True):
         return max(1, self.scrollable_content_region.height - 1)
 
     def _measure(self) -> None:
-        # Where pages are turned by halves there must be room below the last row.
+        # Where a part of a page is turned there must be room below the last row.
         rows = self._rows_in_view()
-        slack = rows // 2 if self._tail and len(self._items) > rows else 0
+        slack = rows // TURN if self._tail and len(self._items) > rows else 0
         self.set_height(len(self._items) + 1 + slack)
 
     def _layout_columns(self) -> list[tuple[int, Column, int]]:

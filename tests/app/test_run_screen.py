@@ -197,7 +197,7 @@ async def test_plots_can_be_switched(project: Path) -> None:
     async with app.run_test(size=WIDE) as pilot:
         await open_run(pilot, app)
         for shown in (
-            ("Groups and why they were rejected", "trained 8", "all alike 1"),
+            ("Groups, trained or rejected", "trained 8", "all alike 1"),
             ("KL sampler/trainer by step", "k3", "v2", "|v1|", "log scale"),
             ("Where the time goes", "environment", "publishing", "100%"),
             ("Tokens sampled per second",),
