@@ -261,7 +261,7 @@ class LoopsSession:
         from baseten.loops import AdamParams
         from baseten.loops.rl_metrics import loops_compute_kl_sample_train
 
-        wire = [[_wire_datum(datum) for datum in batch] for batch in batches if batch]
+        wire = [[wire_datum(datum) for datum in batch] for batch in batches if batch]
         try:
             pending = [
                 await self._training.forward_backward_async(
@@ -361,7 +361,8 @@ class _OtherSampling:
         return await self._session._continue(self._settings, prompt, max_tokens, seed, affinity_key)
 
 
-def _wire_datum(datum: TrainingDatum) -> Any:
+def wire_datum(datum: TrainingDatum) -> Any:
+    """A datum as the SDK sends it."""
     from baseten.loops import Datum, ModelInput, TensorData
 
     length = len(datum.tokens)

@@ -87,6 +87,10 @@ def test_a_run_evaluates_when_its_config_says(store: Store, made: tuple[Path, st
     assert steps[2]["eval/mean"] == rows[1].mean
     assert steps[3]["eval/pass@4"] == rows[2].pass_at["4"]
     assert "eval/mean" not in steps[1]
+    # The trainer scored the evaluation's own tokens, without training on them.
+    for row in rows[:3]:
+        assert row.metrics["eval/train-sample-div/n_action_tokens"] > 0
+        assert abs(row.metrics["eval/train-sample-div/kl_sample_train_k3"]) < 1e-6
     run_dir = Path(store.reader().run(made[1]).run_dir)
     trained = [json.loads(line) for line in (run_dir / "rollouts.jsonl").read_text().splitlines()]
     assert min(line["group_id"] for line in trained) == 0

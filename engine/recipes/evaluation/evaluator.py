@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from engine.episodes.runtime import AttemptPlan, AttemptResult, run_attempt
 from engine.loops.errors import LoopsUnavailable
 from engine.policy.conversation import ConversationTrace, Model
-from engine.policy.tokens import Sampler
+from engine.policy.tokens import Sampler, Segment
 from engine.recipes.attempt_rows import set_result, transcript_of
 from engine.recipes.evaluation.estimates import TaskScore, interval, pass_at, score
 from engine.recipes.evaluation.plan import EvalPlan, Weights
@@ -25,6 +25,9 @@ from engine.recipes.repeats import Repeats
 from engine.store.recorder import RunRecorder
 from engine.store.rows import AttemptRow, AttemptState, EvalRow, GroupRow, GroupState
 from engine.store.store import Store
+
+#: How many conversations are scored by the trainer as well: enough to see a disagreement.
+SCORED_SEGMENTS = 64
 
 
 @dataclass(slots=True)
@@ -48,6 +51,7 @@ class _Work:
     jobs: Iterator[tuple[int, int]]  # (place of the task, attempt)
     counted: list[list[_Counted]]
     left: list[int]  # attempts of each task that have not ended
+    segments: list[Segment] = field(default_factory=list)  # of a few graded attempts, for ``score``
     attempts: dict[tuple[int, int], AttemptRow] = field(default_factory=dict)
     early: bool = False
 
@@ -60,6 +64,8 @@ class Evaluator:
         told: how far an evaluation is, in a few words.
         stopping: whether no further attempt should begin.
         hold: returns when an attempt may begin (a pause).
+        score: how well the trainer agrees with the sampler on what was sampled, as metrics; only where both hold the
+            same weights.
     """
 
     def __init__(
@@ -73,9 +79,11 @@ class Evaluator:
         told: Callable[[str], None] = lambda _: None,
         stopping: Callable[[], bool] = lambda: False,
         hold: Callable[[], Awaitable[None]] | None = None,
+        score: Callable[[list[Segment]], Awaitable[dict[str, float]]] | None = None,
     ) -> None:
         self._plan, self._store, self._recorder, self._host_id = plan, store, recorder, host_id
         self._log, self._told, self._stopping, self._hold = log, told, stopping, hold
+        self._score = score if plan.samples_plainly else None
 
     async def evaluate(self, sampler: Sampler, weights: Weights, why: str) -> EvalRow:
         """Attempt every task and store what came of it. ``sampler`` must sample as ``plan.sampling`` says.
@@ -116,6 +124,8 @@ class Evaluator:
         state, error = "stopped", None
         try:
             await self._all(work)
+            if self._score is not None and not work.early:
+                row.metrics |= await self._score(work.segments)
             state = "stopped" if work.early else "done"
         except LoopsUnavailable as failure:
             state, error = "failed", str(failure)
@@ -207,6 +217,8 @@ class Evaluator:
         else:
             work.row.graded += 1
             group.attempts_done += 1
+            if self._score is not None and len(work.segments) < SCORED_SEGMENTS:
+                work.segments += result.trace.segments
             truncated = any(turn.get("sampled", {}).get("truncated") for turn in result.trace.turns)
             work.counted[place].append(
                 _Counted(

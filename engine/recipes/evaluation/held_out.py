@@ -6,14 +6,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from engine.episodes.runtime import Deadlines
-from engine.loops.sampling import SamplingSettings
+from engine.loops.scoring import divergence
+from engine.loops.session import LoopsSession
 from engine.policy.rendering import PolicyRenderer
-from engine.policy.tokens import Sampler
+from engine.policy.tokens import Sampler, Segment
 from engine.recipes.contract import RunFailed, RunHandle
 from engine.recipes.control import EvaluationRequest
 from engine.recipes.evaluation.evaluator import Evaluator
 from engine.recipes.evaluation.plan import EvalPlan, Weights, held_out_tasks
 from engine.recipes.evaluation.wording import ended_line
+from engine.recipes.rl.batch import datum_of
 from engine.sandboxes.for_run import RunSandboxes
 from engine.store.rows import EvalRow, StepRow
 
@@ -25,7 +27,8 @@ class HeldOut:
     """Evaluates between steps, so that the weights hold still. Without ``[eval]`` in the config it does nothing.
 
     Args:
-        sampler_with: the published policy under these sampling settings.
+        session: its trainer and its sampler hold the same weights between steps.
+        metered: the same sampler, its tokens counted.
         told: what the run is doing, in a few words.
         changed: hands a finished step's row to the store again, with the evaluation's numbers in its metrics.
     """
@@ -38,12 +41,14 @@ class HeldOut:
         renderer: PolicyRenderer,
         deadlines: Deadlines,
         sandboxes: RunSandboxes | None,
-        sampler_with: Callable[[SamplingSettings], Sampler],
+        session: LoopsSession,
+        metered: Callable[[Sampler], Sampler],
         told: Callable[[str], None],
         changed: Callable[[StepRow], None],
     ) -> None:
         self._handle, self._settings, self._changed = handle, project.rl.eval, changed
-        self._sampler_with, self._through_pause = sampler_with, False
+        self._phase = told
+        self._session, self._metered, self._through_pause = session, metered, False
         self._evaluated: set[int] = set()
         self._has_start = False
         self._evaluator: Evaluator | None = None
@@ -70,6 +75,7 @@ class HeldOut:
             told=told,
             stopping=lambda: handle.control.stopping,
             hold=self._hold,
+            score=self._agreement,
         )
         for row in handle.store.reader().evals(handle.run_id):  # of earlier sittings
             if row.state == "done" and row.why == "start":
@@ -134,7 +140,14 @@ class HeldOut:
     async def _evaluate(self, weights: Weights, why: str) -> EvalRow | None:
         if self._evaluator is None or self._handle.control.stopping:
             return None
-        return await self._evaluator.evaluate(self._sampler_with(self._plan.sampling), weights, why)
+        sampler = self._metered(self._session.sampler_with(self._plan.sampling))
+        return await self._evaluator.evaluate(sampler, weights, why)
+
+    async def _agreement(self, segments: list[Segment]) -> dict[str, float]:
+        """How far trainer and sampler are apart on the evaluation's own tokens; nothing of it trains."""
+        rows = [datum for segment in segments if (datum := datum_of(segment, 1.0)) is not None]
+        self._phase(f"scoring {len(rows)} conversations of the evaluation")
+        return await divergence(self._session, rows, "eval/train-sample-div/")
 
     async def _hold(self) -> None:
         if not self._through_pause:

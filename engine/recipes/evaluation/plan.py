@@ -98,6 +98,12 @@ class EvalPlan:
         )
 
     @property
+    def samples_plainly(self) -> bool:
+        """Whether a sampled token's log-probability is the model's own: nothing is cut off or sharpened."""
+        chosen = self.settings
+        return chosen.temperature == 1.0 and chosen.top_p == 1.0 and chosen.top_k < 1
+
+    @property
     def sampling_words(self) -> dict[str, Any]:
         """The same as an evaluation's row says it."""
         return {

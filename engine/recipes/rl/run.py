@@ -100,7 +100,8 @@ class _Run:
             renderer=renderer,
             deadlines=deadlines_of(self.project),
             sandboxes=sandboxes,
-            sampler_with=lambda settings: self.meter.metered(session.sampler_with(settings)),
+            session=session,
+            metered=self.meter.metered,
             told=self.reporter.phase,
             changed=self.reporter.step_changed,
         )
