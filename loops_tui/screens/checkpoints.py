@@ -219,7 +219,9 @@ class CheckpointsScreen(FedScreen):
             remote = run is not None and run.scope != "local"
             return entry is not None and saved and remote and entry.row.sampler_path is not None
         if action == "deactivate":
-            return run is not None and run.loops_run_id is not None and run.loops_state != "INACTIVE"
+            # The local server ends with the last program that uses it: nothing of an ended run is up there.
+            up = run is not None and run.loops_run_id is not None and run.loops_state != "INACTIVE"
+            return up and run is not None and (run.scope != "local" or not run.state.final)
         if action == "open":
             return run is not None
         if action == "filter":

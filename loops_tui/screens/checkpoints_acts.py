@@ -50,9 +50,9 @@ def ask_to_evaluate(app: LoopsApp, acts: Acts, entry: CheckpointEntry) -> None:
     """Ask which weights: these, or the base model that they began with."""
     row = entry.row
     bills = entry.run is not None and entry.run.scope != "local"
-    lines = ["The held-out tasks of its config are attempted; nothing of it trains."]
+    lines = ["The held-out tasks of its config are attempted.", "Nothing of it trains."]
     if bills:
-        lines.append("A sampler is started for it on Loops, and released: this bills.")
+        lines.append("A sampler is started on Loops and released: this bills.")
 
     def answered(answer: str | None) -> None:
         if answer is None:
@@ -173,10 +173,13 @@ def ask_to_start_from(app: LoopsApp, entry: CheckpointEntry) -> None:
         if answer == "yes":
             app.start_run(Path(run.config_path), (f'model.from_checkpoint="{row.run_id}@{row.name}"',))
 
+    config = Path(run.config_path)
+    shown = config.relative_to(app.project_dir) if config.is_relative_to(app.project_dir) else config
     lines = [
-        f"  {run.config_path}",
+        f"  {shown}",
         "",
-        f"Its first weights are those of {row.name}; its optimizer starts anew.",
+        f"Its first weights are those of {row.name}.",
+        "Its optimizer starts anew.",
     ]
     if run.scope != "local":
         lines.append(f"Its Loops is {run.scope}: this bills.")

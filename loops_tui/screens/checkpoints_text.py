@@ -16,13 +16,13 @@ from loops_tui.widgets.wrapping import wrap
 from loops_tui.wording import ago, number, run_state, signed
 
 COLUMNS = (
-    Column("state", "state", 13),
+    Column("state", "state", 9),
     Column("name", "checkpoint", 12),
     Column("run", "run", 14, flex=2, most=30),
     Column("why", "why", 14, flex=1, most=22, drop=5),
     Column("step", "step", 5, right=True, drop=6),
     Column("reward", "reward", 6, right=True),
-    Column("eval", "evaluation", 19, drop=1),
+    Column("eval", "evaluation", 16, drop=1),
     Column("size", "size", 9, right=True, drop=2),
     Column("policy", "policy", 6, right=True, drop=7),
     Column("age", "age", 7, right=True),

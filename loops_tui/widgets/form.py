@@ -132,7 +132,7 @@ class Form(ModalScreen[dict[str, str] | None]):
         for field in self.fields:
             said = self.query_one(f"#wrong-{field.name}", Static)
             problem = wrong[field.name]
-            said.update(safe_rich(f"{field.label} {problem}" if problem else ""))
+            said.update(safe_rich(f"{field.label.partition(':')[0]} {problem}" if problem else ""))
             said.set_class(problem is not None, "-on")
         first = next((field for field in self.fields if wrong[field.name] is not None), None)
         if first is not None:

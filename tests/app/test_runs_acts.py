@@ -156,7 +156,7 @@ async def test_deleting_names_what_goes_and_what_stays(project: Path, store: Sto
         await until(pilot, lambda: "Delete" in last_line(app), "the key is offered")
         await pilot.press("d")
         await until_shown(
-            pilot, app, "Delete this record?", STOPPED, "9 steps", "Stays: the directory", "runs/in_"
+            pilot, app, "Delete the record of this run?", STOPPED, "9 steps", "Stays: "
         )
         assert app.focused is not None
         assert app.focused.id == "choice-cancel"
