@@ -6,7 +6,8 @@ turns what happened into a reward. See ``engine.episodes.runtime`` for what the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar, get_args, get_origin
 
@@ -69,6 +70,10 @@ class Sampling:
         return _required(self.sandbox, kind)
 
 
+#: Opens a sandbox for as long as its context lasts.
+FreshSandbox = Callable[[], AbstractAsyncContextManager[Sandbox]]
+
+
 @dataclass(frozen=True, slots=True)
 class Grading:
     """Given to ``grade``. ``timed_out``: the agent's deadline cut ``run``."""
@@ -76,6 +81,21 @@ class Grading:
     timed_out: bool
     attempt: int
     sandbox: Sandbox | None = None
+    fresh: FreshSandbox | None = None
+
+    def fresh_sandbox(self) -> AbstractAsyncContextManager[Sandbox]:
+        """Another sandbox of the config's provider, which nothing of the agent's has ever been in.
+
+        ``async with grading.fresh_sandbox() as sandbox:`` It is leased like the attempt's own, and released at the end.
+
+        Raises:
+            SandboxNotConfigured: the config has no ``[runtime.config.sandbox]``.
+        """
+        if self.fresh is None:
+            raise SandboxNotConfigured(
+                "this episode grades in a sandbox, but the config has no [runtime.config.sandbox] section"
+            )
+        return self.fresh()
 
     def require_execution_sandbox(self, kind: type[Flavour] | None = None) -> Any:
         """The sandbox that the agent worked in, as it left it: what it started may still run.

@@ -12,14 +12,17 @@ import math
 import sysconfig
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from engine.episodes.contract import Episode, Grading, Sampling, Setup, Task
 from engine.loops.errors import LoopsUnavailable, one_line
 from engine.policy.conversation import ContextWindowExceeded, ConversationTrace, Model
+from engine.rewards.scored import Reward
 from engine.sandboxes.contract import Sandbox
 from engine.store.rows import AttemptState
 
@@ -27,6 +30,9 @@ from engine.store.rows import AttemptState
 MAX_REWARD = 1e9
 #: What is kept of a metadata key and of a text, in characters: each text becomes a metric's name.
 MAX_METADATA_KEY, MAX_METADATA_TEXT = 80, 200
+
+#: Metadata that comes from the reward itself: its parts, each under this prefix, and why it is what it is.
+PART, REASON = "reward_part/", "reward_reason"
 
 #: Frames below these are not the user's own code.
 _NOT_THE_USERS = (Path(__file__).resolve().parents[1], Path(sysconfig.get_path("stdlib")).resolve())
@@ -248,14 +254,40 @@ async def _one_try(
         return result
 
     clock.enter(AttemptState.GRADING)
-    reward, problem = await _grade(plan, episode, Grading(timed_out, plan.attempt, sandbox), log)
+    fresh = None if plan.sandboxes is None else partial(_fresh_sandbox, plan.sandboxes, plan.deadlines)
+    reward, problem = await _grade(plan, episode, Grading(timed_out, plan.attempt, sandbox, fresh), log)
+    if isinstance(reward, Reward):
+        result.metadata.update(_told_by(reward))
     if problem is not None:
         result.state, result.error, result.ending = AttemptState.LOST, problem, "grading_failed"
     elif trace.trainable_tokens == 0:
-        result.state, result.reward, result.ending = AttemptState.DISCARDED, reward, "all_replies_discarded"
+        result.state, result.ending = AttemptState.DISCARDED, "all_replies_discarded"
+        result.reward = None if reward is None else float(reward)
     else:
-        result.reward = reward
+        result.reward = None if reward is None else float(reward)
     return result
+
+
+@asynccontextmanager
+async def _fresh_sandbox(source: SandboxSource[Any], deadlines: Deadlines) -> AsyncIterator[Sandbox]:
+    """A sandbox for grading alone; released, confirmed, however grading ends."""
+    leased = await source.acquire(deadlines.provision)
+    try:
+        yield leased.sandbox
+    finally:
+        await source.release(leased)
+
+
+def _told_by(reward: Reward) -> dict[str, Any]:
+    """What a reward says of itself, as metadata."""
+    told: dict[str, Any] = {
+        f"{PART}{one_line(name, MAX_METADATA_KEY)}": value
+        for name, value in reward.parts.items()
+        if math.isfinite(value)
+    }
+    if reward.reason:
+        told[REASON] = one_line(reward.reason, MAX_METADATA_TEXT)
+    return told
 
 
 def _passes_through(error: BaseException) -> bool:
@@ -300,7 +332,7 @@ async def _grade(
             problem = str(failure)
         else:
             if isinstance(reward, (bool, int, float)) and abs(reward) <= MAX_REWARD:  # NaN is not
-                return float(reward), None
+                return reward if isinstance(reward, Reward) else float(reward), None
             problem = f"grade() must return a finite number of at most {MAX_REWARD:g}, not {reward!r}"[:300]
         log("warning", f"grading failed (call {number} of {episode.grading_retries + 1}): {problem}")
     return None, problem

@@ -12,6 +12,8 @@ from engine.episodes.runtime import AttemptPlan, AttemptResult, Deadlines, run_a
 from engine.loops.errors import LoopsUnavailable
 from engine.policy.conversation import ConversationTrace
 from engine.policy.tokens import Completion, Segment
+from engine.recipes.rl.metrics import rollout_metrics
+from engine.rewards import Reward, weighted
 from engine.store.rows import AttemptState
 
 
@@ -247,3 +249,34 @@ async def test_metadata_is_bounded_and_printable() -> None:
     ((key, value),) = result.metadata.items()
     assert key.isprintable()
     assert len(value) <= 200
+
+
+async def test_a_rewards_parts_and_its_reason_are_kept() -> None:
+    class Parts(Base):
+        async def grade(self, grading: Grading) -> float:
+            return weighted(
+                {"tests": Reward(0.5, reason="1 of 2 tests passed"), "format": 1.0}, {"tests": 2.0, "format": 0.25}
+            )
+
+    result, _, _ = await attempt(Parts)
+    assert result.reward == 1.25
+    assert type(result.reward) is float
+    assert result.metadata == {
+        "reward_part/tests": 0.5,
+        "reward_part/format": 1.0,
+        "reward_reason": "tests: 1 of 2 tests passed",
+    }
+    metrics = rollout_metrics([result])
+    assert metrics["reward/part/tests"] == 0.5
+    assert not any("reason" in name for name in metrics)
+
+
+async def test_grading_in_a_fresh_sandbox_needs_one_in_the_config() -> None:
+    class Fresh(Base):
+        async def grade(self, grading: Grading) -> float:
+            async with grading.fresh_sandbox():
+                return 1.0
+
+    result, _, _ = await attempt(Fresh)
+    assert result.state is AttemptState.LOST
+    assert "[runtime.config.sandbox]" in (result.error or "")

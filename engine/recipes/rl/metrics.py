@@ -6,7 +6,7 @@ import statistics
 from collections import Counter
 from collections.abc import Sequence
 
-from engine.episodes.runtime import AttemptResult
+from engine.episodes.runtime import PART, REASON, AttemptResult
 from engine.loops.session import TrainResult
 from engine.recipes.rl.groups import Group
 from engine.store.rows import AttemptState
@@ -21,12 +21,16 @@ def rollout_metrics(attempts: Sequence[AttemptResult]) -> dict[str, float]:
     texts: dict[str, Counter[str]] = {}
     for attempt in attempts:
         for key, value in attempt.metadata.items():
+            if key == REASON:  # a sentence of its own for each attempt: no rate
+                continue
             if isinstance(value, str):
                 texts.setdefault(key, Counter())[value] += 1
             else:
                 numbers.setdefault(key, []).append(float(value))
     for key, values in numbers.items():
-        metrics[f"rollout/{key}"] = statistics.fmean(values)
+        part = key.startswith(PART)
+        name = f"reward/part/{key.removeprefix(PART)}" if part else f"rollout/{key}"
+        metrics[name] = statistics.fmean(values)
     for key, counts in texts.items():
         for value, count in counts.items():
             metrics[f"rollout/{key}/{value}"] = count / len(attempts)
