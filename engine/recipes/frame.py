@@ -111,6 +111,8 @@ async def carry(loop: Loop, project: Project, handle: RunHandle, meter: SpendMet
             return main.result()
         main.cancel()
         await asyncio.wait({main}, timeout=STOP_SECONDS)
+        if main.done() and not main.cancelled():
+            main.exception()  # what a cancelled request ended with is no news
         if abort.done():
             loop.unfinished("aborted")
             if loop.between_steps and not control.lost:
