@@ -48,11 +48,11 @@ def _limit(request):
         (resource.RLIMIT_NPROC, request["processes"]),
         (resource.RLIMIT_CORE, 0),
     ):
-        hard = resource.getrlimit(which)[1]
-        soft = amount if hard == resource.RLIM_INFINITY else min(amount, hard)
+        most = resource.getrlimit(which)[1]
+        most = float("inf") if most == resource.RLIM_INFINITY else most
         # At the soft limit of processor time comes SIGXCPU, which tells what it was; at the hard one SIGKILL.
-        spare = 2 if which == resource.RLIMIT_CPU and hard == resource.RLIM_INFINITY else 0
-        resource.setrlimit(which, (soft, soft + spare))
+        spare = 2 if which == resource.RLIMIT_CPU else 0
+        resource.setrlimit(which, (int(min(amount, most)), int(min(amount + spare, most))))
 
 
 def _wait(child, reading, seconds):
