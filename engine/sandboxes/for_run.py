@@ -127,6 +127,7 @@ class RunSandboxes:
         blaxel: BlaxelSettings | None = None,
         price: float | None = None,
         environ: Mapping[str, str] | None = None,
+        tell: Callable[[str], None] | None = None,
     ) -> RunSandboxes:
         """Find out what holds here and get ready to lease.
 
@@ -158,6 +159,7 @@ class RunSandboxes:
             host_id=host_id,
             limits=limits,
             price=None if settings.provider == "local" else price,
+            tell=tell or _LOG.warning,
         )
         return cls(provider, keeper, report)
 

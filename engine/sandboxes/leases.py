@@ -60,7 +60,7 @@ class LeaseKeeper:
     """The leases of one run (or of none) in one process; bound to one event loop.
 
     ``project``: the label that marks the project's sandboxes (``naming.project_label``). ``limits``: how many
-    sandboxes, and how fast, where the provider has limits. ``price``: of one GB of memory for one hour, where it is known. ``hook`` is called with
+    sandboxes, and how fast, where the provider has limits. ``price``: of one GB of memory for one hour, where it is known. ``tell`` gets sentences for a person. ``hook`` is called with
     the name of each step (for tests).
     """
 
@@ -75,10 +75,12 @@ class LeaseKeeper:
         host_id: str | None = None,
         limits: PaceLimits | None = None,
         price: float | None = None,
+        tell: Callable[[str], None] = _LOG.warning,
         hook: Hook | None = None,
     ) -> None:
         self._journal = LeaseJournal(store)
-        self._pace = None if limits is None else Pace(self._journal, provider.name, limits)
+        self._tell = tell
+        self._pace = None if limits is None else Pace(self._journal, provider.name, limits, tell)
         self._price = price
         self._provider = provider
         self._settings = settings
@@ -142,7 +144,7 @@ class LeaseKeeper:
                         await self._pace.slow_down(error)  # which makes the next one wait
                     if (time.monotonic() > until) if limited else (number == CREATE_TRIES):
                         raise
-                    _LOG.warning("sandbox %s: creation failed, trying again: %s", spec.name, error)
+                    self._tell(f"sandbox {spec.name}: creation failed, trying again: {error}")
                     if not limited:
                         await asyncio.sleep(_pause(number, error))
                         number += 1

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 from engine.sandboxes.errors import QuotaError, RateLimited, TransientError
@@ -13,7 +13,6 @@ from engine.store.leases import LeaseJournal
 from engine.store.pace import Admission, PaceLimits
 from engine.store.rows import LeaseRow
 
-_LOG = logging.getLogger(__name__)
 ROOM_SECONDS = 3600.0
 """So long one more sandbox waits for room where the settings name no ttl; by then whoever has one must be done."""
 _LOOK_SECONDS = 1.0  # other processes make room too
@@ -23,11 +22,14 @@ _TOLD_SECONDS = 30.0
 class Pace:
     """The limits of one provider, as one process heeds them. Bound to one event loop.
 
-    Where there is no room, callers wait in the order in which they came, and one of them asks for all.
+    Where there is no room, callers wait in the order in which they came, and one of them asks for all; ``tell`` gets a
+    sentence about that now and then.
     """
 
-    def __init__(self, journal: LeaseJournal, provider: str, limits: PaceLimits) -> None:
-        self._journal, self._provider, self._limits = journal, provider, limits
+    def __init__(
+        self, journal: LeaseJournal, provider: str, limits: PaceLimits, tell: Callable[[str], None]
+    ) -> None:
+        self._journal, self._provider, self._limits, self._say = journal, provider, limits, tell
         self._queue = asyncio.Lock()
         self._freed = asyncio.Event()
         self._told_at = 0.0
@@ -90,10 +92,6 @@ class Pace:
         if answer.full and now - self._told_at >= _TOLD_SECONDS:
             self._told_at = now
             why = f" ({answer.why})" if answer.why else ""
-            _LOG.warning(
-                "%s: waiting for room, %d sandboxes exist and at most %d may%s",
-                self._provider,
-                answer.live,
-                answer.limit,
-                why,
+            self._say(
+                f"waiting for room: {answer.live} {self._provider} sandboxes exist, and at most {answer.limit} may{why}"
             )

@@ -45,7 +45,11 @@ class Connections:
             raise RunFailed("this run's config has a sandbox, but its host keeps no lease journal")
         try:
             sandboxes = self.sandboxes = await sandboxes_of(
-                self._project, handle.store, run_id=handle.run_id, host_id=handle.host_id
+                self._project,
+                handle.store,
+                run_id=handle.run_id,
+                host_id=handle.host_id,
+                tell=lambda text: handle.log("warning", "sandbox", text),
             )
         except SandboxError as error:
             raise RunFailed(f"no sandboxes can be created: {error}") from error

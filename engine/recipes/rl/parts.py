@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from engine.episodes.runtime import Deadlines
@@ -37,10 +38,16 @@ def renderer_of(project: Project) -> PolicyRenderer:
 
 
 async def sandboxes_of(
-    project: Project, store: Store, *, run_id: str | None, host_id: str | None
+    project: Project,
+    store: Store,
+    *,
+    run_id: str | None,
+    host_id: str | None,
+    tell: Callable[[str], None] | None = None,
 ) -> RunSandboxes | None:
     """The sandboxes that a config asks for, ready to lease; None where its episode has none.
 
+    ``tell`` gets sentences about waiting for room and trying again.
     Raises SandboxError: none can be created here.
     """
     config = project.rl
@@ -58,4 +65,5 @@ async def sandboxes_of(
         blaxel=config.providers.blaxel,
         price=config.prices.sandbox_gb_hour,
         environ=project.environ,
+        tell=tell,
     )

@@ -134,7 +134,7 @@ class BlaxelProvider:
                 status = int(answer.status_code)
                 raise SandboxAPIError(str(answer.parsed.error), status_code=status, error=answer.parsed)
 
-        await ask(f"looking at the workspace {account.workspace}", look, seconds=15.0, tries=2)
+        await ask(f"looking at the workspace {account.workspace}", look, seconds=15.0, tries=3)
 
     async def _open(self, *, remembering: bool) -> None:
         """Connect once. Raises ProviderError."""
