@@ -21,17 +21,25 @@ unknown key, a value of the wrong type and keys that contradict each other are e
 def page() -> str:
     """The whole page."""
     parts = [_HEAD]
-    for table in catalog.tables():
-        parts.append(f"## {f'`[{table.name}]`' if table.name else 'Before any table'}\n")
-        if table.name and table.meaning:
-            parts.append(f"{table.meaning}\n")
-        rows = ["| key | type | default | meaning |", "|---|---|---|---|"]
-        rows += [
-            f"| `{setting.name}` | {_cell(setting.type)} | {_cell(_default(setting))} | {_cell(setting.meaning)} |"
-            for setting in table.settings
-        ]
-        parts.append("\n".join(rows) + "\n")
+    common = set(catalog.tables("rl")) & set(catalog.tables("sft"))
+    parts.append("# Both recipes\n")
+    parts += [_table(table) for table in catalog.tables("rl") if table in common]
+    for recipe, title in (("rl", "Reinforcement learning"), ("sft", "Supervised fine-tuning")):
+        parts.append(f'# {title}: `recipe = "{recipe}"`\n')
+        parts += [_table(table) for table in catalog.tables(recipe) if table not in common]
     return "\n".join(parts)
+
+
+def _table(table: catalog.Table) -> str:
+    parts = [f"## {f'`[{table.name}]`' if table.name else 'Before any table'}\n"]
+    if table.name and table.meaning:
+        parts.append(f"{table.meaning}\n")
+    rows = ["| key | type | default | meaning |", "|---|---|---|---|"]
+    rows += [
+        f"| `{setting.name}` | {_cell(setting.type)} | {_cell(_default(setting))} | {_cell(setting.meaning)} |"
+        for setting in table.settings
+    ]
+    return "\n".join([*parts, *rows, ""])
 
 
 def _default(setting: catalog.Setting) -> str:
