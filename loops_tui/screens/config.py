@@ -121,7 +121,7 @@ class ConfigScreen(ConfigLayout):
             own = any(not file.bundled for file in found.files)
             self._folded = frozenset({"/examples"} if own else ())
         first, self._found = self._found is None, found
-        if self.is_mounted:
+        if self.is_laid_out:
             self._show_files()
             self.update_banner()
             if first and found.files:
@@ -193,7 +193,7 @@ class ConfigScreen(ConfigLayout):
         self._show_all()
 
     def _linted(self, document: Document) -> None:
-        if self.is_mounted:
+        if self.is_laid_out:
             if document is self.document:
                 self._show_problems()
                 self._show_setting()

@@ -144,8 +144,8 @@ class Acts:
             self._tell(str(error), "Not checked", "error")
         finally:
             self.checking = None
-            app.poke()
-            self._screen.show_report()
+        app.poke()
+        self._screen.show_report()
 
     @property
     def starting(self) -> bool:

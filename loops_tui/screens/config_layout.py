@@ -79,6 +79,11 @@ class ConfigLayout(FedScreen):
         yield KeyBar()
 
     @property
+    def is_laid_out(self) -> bool:
+        """Whether the panes are there: not before the first paint, and not while the app ends."""
+        return self.is_mounted and bool(self.query(KeyBar))
+
+    @property
     def files(self) -> VirtualTable[Row]:
         return cast("VirtualTable[Row]", self.query_one("#files", VirtualTable))
 
@@ -115,7 +120,7 @@ class ConfigLayout(FedScreen):
         return file_cells(row, self._folded, self.document.path if self.document else None, state)
 
     def _show_all(self) -> None:
-        if not self.is_mounted:
+        if not self.is_laid_out:
             return
         self._show_problems()
         self._show_setting()
@@ -171,7 +176,7 @@ class ConfigLayout(FedScreen):
     def show_report(self) -> None:
         """The newest report is in view; where panes share the space, they make way for it."""
         self._report = 0
-        if self.is_mounted:
+        if self.is_laid_out:
             if self.is_compact:
                 self.show_tab("report")
                 self.query_one("#report").focus()

@@ -530,3 +530,24 @@ async def test_a_config_of_the_other_recipe_has_its_own_settings(empty_project: 
         await pilot.press("end", "enter", "f3")
         await until_shown(pilot, app, "batch_size", "warmup_steps")
         assert "group_size" not in screen_text(app)
+
+
+async def test_leaving_during_a_check_is_no_defect(agents: Path) -> None:
+    import threading
+
+    begun, gate = threading.Event(), threading.Event()
+
+    class Slow(FakeHosting):
+        def check(self, config: Path, text: str | None) -> None:
+            begun.set()
+            gate.wait(30)
+
+    app = make_app(agents, Slow())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await edit(pilot, app)
+        await pilot.press("f5")
+        await until(pilot, begun.is_set, "the check is under way")
+        app.exit(0)
+        gate.set()
+    assert app.crash is None
+    assert app.return_code == 0
