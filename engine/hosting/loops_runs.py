@@ -155,6 +155,7 @@ async def account_runs(project_dir: Path) -> Account:
             try:
                 async with LoopsManagement(endpoint.url, endpoint.api_key) as loops:
                     where = LOCAL if endpoint.scope == LOCAL else loops.place
+                    # Runs first: a service that does not list its samplers still lists what costs most.
                     runs += [AccountRun(run, where, None) for run in await loops.runs()]
                     samplers += [
                         AccountSampler(sampler, where) for sampler in await loops.samplers() if sampler.active
@@ -304,19 +305,24 @@ async def _deactivate_unknown(
         for endpoint in endpoints:
             try:
                 async with LoopsManagement(endpoint.url, endpoint.api_key) as loops:
+                    if await _knows_run(loops, ref):
+                        return await _end_one(endpoint, ref, None, told)
                     sampler = next((one for one in await loops.samplers() if one.id == ref), None)
                     if sampler is not None:
                         return await _end_sampler(loops, sampler, told)
-                    await loops.run(ref)
-            except UnknownToLoops:
-                continue
             except LoopsError as error:
                 problems.append(str(error))
-                continue
-            return await _end_one(endpoint, ref, None, told)
     if problems:
         raise HostingError("; ".join(problems))
     raise UnknownRun(f"{unknown}; Loops knows no run of that id either")
+
+
+async def _knows_run(loops: LoopsManagement, loops_run_id: str) -> bool:
+    try:
+        await loops.run(loops_run_id)
+    except UnknownToLoops:
+        return False
+    return True
 
 
 async def _end_sampler(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -227,6 +228,23 @@ def test_a_deployment_is_made_once_and_its_choice_remembered(
     assert "secret-key-value" not in kept + str(log) + said.err
 
 
+def test_a_person_is_asked_for_what_is_missing_and_for_a_yes(
+    call: Call, store: Store, odd: OddServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = remote(store, odd, monkeypatch)
+    odd.answer = remote_answer(Answer.of({"model_id": "m1", "deployment_id": "d1"}))
+    monkeypatch.setattr("loops_tui.commands.checkpoints.person_there", lambda _: True)
+    for answer, posts, status in (("n", 0, 3), ("y", 1, 0)):
+        monkeypatch.setattr("sys.stdin", io.StringIO(f"typed\n\n{answer}\n"))
+        said = call("checkpoints", run_id, "deploy", NAME, "--instance-type", "H100:1")
+        assert said.status == status
+        assert "Name of the model on Baseten" in said.err
+        assert "Instance type" not in said.err
+        assert "bills until you deactivate it" in said.err
+        assert [asked.method for asked in odd.asked].count("POST") == posts
+    assert odd.asked[-1].json["model_name"] == "typed"
+
+
 def test_an_unknown_outcome_says_so_and_where_to_look(
     call: Call, store: Store, odd: OddServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -293,6 +311,21 @@ def test_a_run_is_deactivated_by_id_directory_and_loops_id(
         assert [one["state"] for one in value["loops_runs"]] == ["INACTIVE"]
         assert value["loops_runs"][0]["was_active"] is False
     assert store.reader().run(RUN).loops_until == row.loops_until
+
+
+def test_a_person_is_asked_before_a_live_run_ends(
+    call: Call, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = "20261129-160000-live"
+    store.create_run(make_run(store.project_dir, run_id))
+    store.claim(run_id, make_host("alive"), RunState.RUNNING)
+    monkeypatch.setattr("loops_tui.commands.deactivate.person_there", lambda _: True)
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    said = call("deactivate", run_id)
+    assert (said.status, "It ends now" in said.err, "nothing was deactivated" in said.err) == (3, True, True)
+    assert store.reader().run(run_id).state is RunState.RUNNING
+    assert store.reader().commands(run_id) == []
+    store.end_run(run_id, "alive", RunState.STOPPED, None)
 
 
 def test_a_run_that_this_project_does_not_know_is_deactivated_by_its_loops_id(

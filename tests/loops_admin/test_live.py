@@ -15,7 +15,10 @@ from engine.hosting.loops_runs import deactivate
 from engine.loops.management import LoopsManagement
 from engine.store import Store
 from engine.store.rows import AttemptState, CheckpointState, RunState
+from tests.cli.conftest import Call, call, project_dir
 from tests.engine.test_real_runs import command, environment
+
+__all__ = ["call", "project_dir"]
 
 IN_FLIGHT = {
     AttemptState.QUEUED,
@@ -79,6 +82,15 @@ def left_in_flight(store: Store, run_id: str) -> int:
         for group in store.reader().groups(run_id, 10_000)
         for attempt in store.reader().attempts(run_id, group.group_id)
     )
+
+
+def test_a_live_run_saves_when_it_is_asked(call: Call, going: Going, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(going.directory)
+    said = call("checkpoints", going.run.run_id, "save", "--json")
+    assert said.status == 0, said.err
+    assert said.value["answer"].startswith("saved as step-")
+    (saved,) = call("checkpoints", going.run.run_id, "--json").value
+    assert (saved["name"], saved["why"], saved["state"]) == (said.value["answer"][9:], "asked", "saved")
 
 
 async def test_deactivating_a_live_run_lets_it_end_cleanly_first(going: Going) -> None:
