@@ -13,21 +13,22 @@ from tests.faults.blaxel_training import Size, Verdict, judge_grade, trained
 from tests.faults.kill_blaxel import kill_again_and_again
 from tests.sandboxes.conftest import needs_bubblewrap
 
-pytestmark = needs_bubblewrap
+pytestmark = [needs_bubblewrap, pytest.mark.timeout(400)]  # the processes may have to share their cores
+RUN_SECONDS = 300.0
 SMALL = Size(steps=1, groups=1, group_size=4)
 #: Without those that last for a minute.
 QUICK = [fault for fault in every_kind(0.05, scale=0.3) if fault.kind not in ("hang", "hung_command")]
 
 
 def test_the_tool_agent_trains(tmp_path: Path) -> None:
-    verdict, counts, said = trained(tmp_path, SMALL, [], seconds=100)
+    verdict, counts, said = trained(tmp_path, SMALL, [], seconds=RUN_SECONDS)
     assert (verdict.wrong, verdict.state) == ([], "done"), said
     assert verdict.attempts == {"done": verdict.graded}
     assert (counts["live"], counts["created"]) == (0, verdict.graded)
 
 
 def test_the_tool_agent_trains_among_faults(tmp_path: Path) -> None:
-    verdict, counts, said = trained(tmp_path, SMALL, QUICK, seconds=100)
+    verdict, counts, said = trained(tmp_path, SMALL, QUICK, seconds=RUN_SECONDS)
     assert (verdict.wrong, verdict.state) == ([], "done"), said
     assert verdict.graded >= 3
     assert counts["live"] == 0
