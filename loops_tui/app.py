@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from textual.actions import ActionParseResult, parse
+from textual.actions import ActionParseResult
 from textual.app import SystemCommand
 from textual.binding import BindingType
 from textual.dom import DOMNode
@@ -33,8 +33,8 @@ from loops_tui.leaving import Leaving
 from loops_tui.options import Options
 from loops_tui.palette import palette_commands
 from loops_tui.ports import Hosting, StartRefused
-from loops_tui.preferences import Preferences
-from loops_tui.readonly import CHANGES, REFUSAL, NoHosting, open_to_read
+from loops_tui.preferences import Preferences, state_dir
+from loops_tui.readonly import CHANGES, REFUSAL, NoHosting, name_of, open_to_read
 from loops_tui.screens.base import FedScreen
 from loops_tui.sparing import SparingApp
 from loops_tui.theme import NIGHT, THEMES, Palette
@@ -185,6 +185,11 @@ class LoopsApp(SparingApp[int]):
         for screen in self.screen_stack:
             for widget in screen.walk_children():
                 widget.refresh()
+
+    @property
+    def copies_dir(self) -> Path:
+        """Where texts go that are saved or too long for a clipboard: with the user where the project is only read."""
+        return state_dir() if self.options.readonly else self.project_dir / ".loops"
 
     # -- what screens ask for ----------------------------------------------------------------------------------
 
@@ -370,7 +375,7 @@ class LoopsApp(SparingApp[int]):
 
     def _check_action_state(self, action: str, default_namespace: DOMNode) -> bool | None:
         # Every line of keys, help and palette asks here, whichever widget the action belongs to.
-        return self.may(_name_of(action)) and super()._check_action_state(action, default_namespace)
+        return self.may(name_of(action)) and super()._check_action_state(action, default_namespace)
 
     async def run_action(
         self,
@@ -378,7 +383,7 @@ class LoopsApp(SparingApp[int]):
         default_namespace: DOMNode | None = None,
         namespaces: Mapping[str, DOMNode] | None = None,
     ) -> bool:
-        if not self.may(_name_of(action)):
+        if not self.may(name_of(action)):
             self.notify(REFUSAL, severity="warning", markup=False)
             return False
         return await super().run_action(action, default_namespace, namespaces)
@@ -393,8 +398,3 @@ class LoopsApp(SparingApp[int]):
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         return palette_commands(self, screen)
-
-
-def _name_of(action: str | ActionParseResult) -> str:
-    """``stop`` for ``screen.stop`` and for ``stop('now')``."""
-    return (parse(action) if isinstance(action, str) else action)[1]

@@ -16,11 +16,16 @@ log = logging.getLogger(__name__)
 type Value = str | int | float | bool
 
 
-def preferences_path() -> Path:
-    """Where they lie."""
+def state_dir() -> Path:
+    """The user's own directory for what the app keeps outside any project."""
     import platformdirs
 
-    return Path(platformdirs.user_state_dir("loops-tui", appauthor=False)) / "preferences.json"
+    return Path(platformdirs.user_state_dir("loops-tui", appauthor=False))
+
+
+def preferences_path() -> Path:
+    """Where they lie."""
+    return state_dir() / "preferences.json"
 
 
 class Preferences:

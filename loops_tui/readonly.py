@@ -13,6 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
+from textual.actions import ActionParseResult, parse
+
 from engine.store.errors import StoreError
 from loops_tui.loops_ports import ActFailed
 from loops_tui.ports import CleanupFailed, HandOverFailed, NotChecked, StartRefused
@@ -36,6 +38,11 @@ CHANGES = frozenset({
     "check", "save", "save_as", "copy_example", "new_config", "delete_config", "rename_config",
 })  # fmt: skip
 """Names of the actions (``action_<name>``) that write to the store, to a file of the project or to a provider."""
+
+
+def name_of(action: str | ActionParseResult) -> str:
+    """``stop`` for ``screen.stop`` and for ``stop('now')``."""
+    return (parse(action) if isinstance(action, str) else action)[1]
 
 
 class ReadOnly(StoreError):

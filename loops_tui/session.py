@@ -67,9 +67,9 @@ def _log_path(app: LoopsApp) -> Path:
     """In the project's own directory, or with the user where the project is only looked at."""
     if not app.options.readonly:
         return app.project_dir / ".loops" / "app.log"
-    from loops_tui.preferences import preferences_path
+    from loops_tui.preferences import state_dir
 
-    return preferences_path().with_name("app.log")
+    return state_dir() / "app.log"
 
 
 async def _session(app: LoopsApp) -> int:

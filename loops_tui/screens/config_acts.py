@@ -248,7 +248,7 @@ class Acts:
     def copy_text(self, text: str) -> None:
         """Put a text of the editor where the terminal or tmux pastes it from, and into the editor's own clipboard."""
         app = self._screen.app
-        file = app.project_dir / ".loops" / "copied.txt"
+        file = app.copies_dir / "copied.txt"
 
         async def copy() -> None:
             result = await copy_text(safe_block(text), file, app.copy_to_clipboard)

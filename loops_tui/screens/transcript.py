@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual.app import ComposeResult
@@ -337,7 +336,7 @@ class TranscriptScreen(FedScreen):
         if view is None or view.transcript is None:
             return
         name = f"{self.run_id}-group{self._group_id}-attempt{self._attempt}.txt"
-        file = Path(self.app.project_dir) / ".loops" / "saved" / name
+        file = self.app.copies_dir / "saved" / name
         text = _writable(whole_source(view.transcript))
 
         async def save() -> None:
@@ -346,7 +345,7 @@ class TranscriptScreen(FedScreen):
         self.app.spawn(save())
 
     def _copy(self, text: str, what: str) -> None:
-        file = Path(self.app.project_dir) / ".loops" / "copied.txt"
+        file = self.app.copies_dir / "copied.txt"
         text = _writable(text)
         # The source is copied as it is, and a shell obeys what is pasted into it.
         risk = "; it holds control characters, paste with care" if text != safe_block(text) else ""

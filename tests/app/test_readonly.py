@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from pathlib import Path
 
 import pytest
@@ -18,12 +19,17 @@ from loops_tui.keymap import all_bindings
 from loops_tui.options import Options
 from loops_tui.ports import Hosting
 from loops_tui.readonly import CHANGES, REFUSAL, open_to_read
+from loops_tui.screens.checkpoints import CheckpointsScreen
+from loops_tui.screens.compare import CompareScreen
+from loops_tui.screens.config import ConfigScreen
 from loops_tui.screens.run import RunScreen
 from loops_tui.screens.runs import RunsScreen
 from loops_tui.screens.sandboxes import SandboxesScreen
+from loops_tui.screens.search import SearchScreen
 from loops_tui.screens.transcript import TranscriptScreen
 from tests.app.conftest import LIVE, make_app, screen_text, until, until_shown, until_told
 from tools.sample_store import Sample, fill_leases
+from tools.screenshots import EXAMPLE
 
 LEAVING = {"q", "ctrl+q", "ctrl+c"}
 WAYS = {
@@ -31,6 +37,10 @@ WAYS = {
     "run": ("policy v15", RunScreen),
     "sandboxes": ("in use", SandboxesScreen),
     "transcript": ("attempt", TranscriptScreen),
+    "config": ("train_local.toml", ConfigScreen),
+    "checkpoints": ("step-000005", CheckpointsScreen),
+    "compare": ("Figures and configs", CompareScreen),
+    "search": ("Search", SearchScreen),
 }
 
 
@@ -60,6 +70,7 @@ def look_on(project: Path) -> LoopsApp:
 def leased(project: Path, filled: tuple[Path, Sample]) -> Path:
     """The project with sandboxes, some of them left behind."""
     fill_leases(project, filled[1])
+    shutil.copytree(EXAMPLE, project / EXAMPLE.name, ignore=shutil.ignore_patterns("__pycache__"))
     return project
 
 
@@ -80,6 +91,14 @@ async def go(pilot: Pilot[int], app: LoopsApp, where: str) -> None:
             app.open_run(LIVE)
         case "sandboxes":
             app.action_go_sandboxes()
+        case "config":
+            app.action_go_config()
+        case "checkpoints":
+            app.action_go_checkpoints()
+        case "compare":
+            await pilot.press("home", "down", "space", "down", "space", "v")
+        case "search":
+            app.action_go_search()
         case "transcript":
             app.push_screen(TranscriptScreen(LIVE, "tool_agent", 123, 1))
     await until(pilot, lambda: isinstance(app.screen, kind), f"{where} opens")
@@ -87,7 +106,11 @@ async def go(pilot: Pilot[int], app: LoopsApp, where: str) -> None:
 
 
 @pytest.mark.parametrize("where", WAYS)
-async def test_no_key_changes_anything(leased: Path, where: str, backstop: list[str]) -> None:
+async def test_no_key_changes_anything(
+    leased: Path, where: str, backstop: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))  # what is copied to a file goes there
+    monkeypatch.delenv("TMUX", raising=False)
     before = written(leased)
     keys = sorted({key for bound in all_bindings() for key in bound.keys} - LEAVING - {"ctrl+p"})
     app = look_on(leased)
