@@ -28,6 +28,7 @@ _WANTED = {
     "path_type": "a path in quotes",
     "finite_number": "a finite number",
 }
+_ECHO = ("extra_forbidden", "missing")
 _MOST_LISTED = 12
 _MOST_TOLD = 100  # a file that is no config at all can have a hundred thousand unknown keys
 _LATER_VALUES = {("training.mode", "async")}
@@ -35,11 +36,26 @@ _LATER_VALUES = {("training.mode", "async")}
 
 def explain(error: ValidationError, *, model: type[BaseModel] = Settings) -> list[Problem]:
     """One problem per finding of a config's validation."""
-    details = error.errors(include_url=False)
+    details = _without_echoes(error.errors(include_url=False))
     problems = [_explain_one(detail, model) for detail in details[:_MOST_TOLD]]
     if len(details) > _MOST_TOLD:
         problems.append(Problem(f"and {len(details) - _MOST_TOLD} more problems of this kind"))
     return problems
+
+
+def _without_echoes(details: list[ErrorDetails]) -> list[ErrorDetails]:
+    """A misspelt required key is one mistake: that the right one is missing need not be said as well."""
+    keys = {kind: [detail["loc"] for detail in details if detail["type"] == kind] for kind in _ECHO}
+    meant = {
+        (*wrong[:-1], near)
+        for wrong in keys["extra_forbidden"]
+        if (
+            near := did_you_mean(
+                str(wrong[-1]), [str(k[-1]) for k in keys["missing"] if k[:-1] == wrong[:-1]]
+            )
+        )
+    }
+    return [detail for detail in details if detail["type"] != "missing" or detail["loc"] not in meant]
 
 
 def show(value: Any) -> str:

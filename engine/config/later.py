@@ -6,7 +6,6 @@ _LATER = frozenset(
     {
         "compute.reuse",
         "console",
-        "data",
         "output.console",
         "output.wandb_entity",
         "output.wandb_project",

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from engine.config.problems import ConfigError, Problem
+from engine.config.problems import ConfigError, Problem, did_you_mean
 
 _MOST_SHOWN = 200  # bad lines reported one by one; a file of another format has a million of them
 _BOM = b"\xef\xbb\xbf"
@@ -96,7 +96,9 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError as error:
-        raise ConfigError([Problem("there is no such tasks file", file=path)]) from error
+        near = did_you_mean(path.name, [file.name for file in path.parent.glob("*.jsonl")])
+        remedy = f"Did you mean {near!r}?" if near else "Name a JSONL file, relative to the config"
+        raise ConfigError([Problem("there is no such tasks file", file=path, remedy=remedy)]) from error
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise ConfigError([Problem(f"the tasks file cannot be read: {reason}", file=path)]) from error

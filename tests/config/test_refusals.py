@@ -76,7 +76,7 @@ def test_a_wrong_key_is_explained(
     assert told.startswith(str(path))
 
 
-@pytest.mark.parametrize("table", ["data", "console"])
+@pytest.mark.parametrize("table", ["console"])
 def test_a_table_of_a_later_version_is_named(write: Write, problems: Problems, table: str) -> None:
     [sentence] = problems(write(more=f"[{table}]\nx = 1\n"))
     assert "not available in this version" in sentence
