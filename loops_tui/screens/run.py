@@ -15,7 +15,7 @@ from loops_tui.feed import ReadPlan
 from loops_tui.health import Finding
 from loops_tui.screens.base import Banner, TopLine
 from loops_tui.screens.run_controls import RunControls
-from loops_tui.screens.run_keys import RUN_BINDINGS
+from loops_tui.screens.run_keys import IN_TAB, RUN_BINDINGS, SIDES, TABS
 from loops_tui.screens.run_panes import AttemptPane, LogPane, RunHeader, SidePane, TabLine
 from loops_tui.screens.run_plot import CurvePane
 from loops_tui.screens.run_read import RunView, RunWatch, RunWish
@@ -46,14 +46,6 @@ from loops_tui.widgets.virtual_table import Cells, VirtualTable
 if TYPE_CHECKING:
     from engine.store.queries import StoreReader
 
-TABS = {"overview": "Overview", "groups": "Groups", "attempts": "Attempts", "log": "Log"}
-IN_TAB = {
-    "overview": ("plot", "side", "rewards", "log"),
-    "groups": ("groups",),
-    "attempts": ("attempts",),
-    "log": ("log",),
-}
-SIDES = ("step", "rewards", "health", "run")
 CLOCK_SECONDS = 1.0
 
 
@@ -262,9 +254,13 @@ class RunScreen(RunControls):
         places.get(self._tab, self.log_view).focus()
 
     def on_resize(self) -> None:
+        self.call_after_refresh(self._settle)
+
+    def _settle(self) -> None:
+        """After a change of size: the focus belongs in a pane that is shown."""
         if self.tabbed and (self.focused is None or self.focused.id not in IN_TAB[self._tab]):
             self._focus_tab()
-        self.call_after_refresh(self._show)
+        self._show()
 
     def on_tab_line_chosen(self, event: TabLine.Chosen) -> None:
         self._choose_tab(event.tab)
@@ -360,7 +356,7 @@ class RunScreen(RunControls):
     def action_open(self) -> None:
         if self.tabbed and self._tab not in ("groups", "attempts"):
             self._choose_tab("groups")
-        elif self.attempts.has_focus:
+        elif self._tab == "attempts" if self.tabbed else self.attempts.has_focus:
             self.attempts.action_open()
         else:
             self._go_to_attempts()

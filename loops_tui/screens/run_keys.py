@@ -1,8 +1,18 @@
-"""The keys of the Run screen, those that matter most first: the line of keys shows as many as there is room for."""
+"""The places of the Run screen, and its keys: those that matter most first: the line of keys shows as many as there is room for."""
 
 from __future__ import annotations
 
 from textual.binding import Binding, BindingType
+
+# Where there is not room for all panes: the tabs, and which pane can have the focus in each.
+TABS = {"overview": "Overview", "groups": "Groups", "attempts": "Attempts", "log": "Log"}
+IN_TAB = {
+    "overview": ("plot", "side", "rewards", "log"),
+    "groups": ("groups",),
+    "attempts": ("attempts",),
+    "log": ("log",),
+}
+SIDES = ("step", "rewards", "health", "run")
 
 RUN_BINDINGS: list[BindingType] = [
     Binding("enter", "open", "Open", id="run.open", tooltip="A group's attempts; an attempt's transcript"),

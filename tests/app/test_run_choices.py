@@ -140,6 +140,16 @@ async def test_the_log_by_level_and_by_text(project: Path, size: tuple[int, int]
         await until(pilot, lambda: "match" not in screen_text(app), "the search is over")
 
 
+async def test_keys_that_follow_fast_are_not_lost(project: Path) -> None:
+    app = make_app(project)
+    async with app.run_test(size=NARROW) as pilot:
+        await open_run(pilot, app)
+        await until_shown(pilot, app, "first 0.15")
+        app.simulate_key("right_square_bracket")
+        app.simulate_key("enter")
+        await until_shown(pilot, app, "[Attempts]", "Attempts of group 124")
+
+
 async def test_a_pane_as_large_as_the_screen(project: Path) -> None:
     app = make_app(project)
     async with app.run_test(size=WIDE) as pilot:
