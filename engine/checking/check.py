@@ -98,12 +98,14 @@ async def _attempt[ResultT](
 
 
 def _capabilities(project: Project, episode: LoadedEpisode) -> str:
+    from engine.episodes.contract import compares
+
     cls, name = episode.cls, episode.name
     # What the runtime has to hold for an attempt: the policy while it samples, a sandbox from setup to grading.
     phases = "sampling" if project.rl.runtime.config.sandbox is None else "setup, sampling, grading"
     return (
         f"Capabilities: model access {cls.model_access} ({name}.model_access); runtime-acquired phases {phases}; "
-        f"grading retries {cls.grading_retries} ({name}.grading_retries); group grading false"
+        f"grading retries {cls.grading_retries} ({name}.grading_retries); group grading {str(compares(cls)).lower()}"
     )
 
 

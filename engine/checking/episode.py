@@ -86,6 +86,7 @@ def _no_such_class(module: Any, module_name: str, class_name: str) -> tuple[str,
 
 def _checked_class(config: LoadedConfig, found: Any, named: str) -> type[Episode[Any, Any]]:
     from engine.episodes import Episode
+    from engine.episodes.contract import compares, grades
 
     if not isinstance(found, type):
         _raise(config, f"{named!r} is a {type(found).__name__}, not a class")
@@ -96,7 +97,8 @@ def _checked_class(config: LoadedConfig, found: Any, named: str) -> type[Episode
             remedy = "Import Episode from engine.episodes instead of the installed loops_cookbook"
         _raise(config, f"{named!r} is no Episode", remedy)
     problems: list[Problem] = []
-    for method in ("run", "grade"):
+    # A class that compares its group's attempts need not grade each of them.
+    for method in ("run", "grade") if grades(found) or not compares(found) else ("run",):
         problem = _method_problem(config, found, method)
         if problem is not None:
             problems.append(problem)

@@ -11,6 +11,7 @@ from typing import Any
 from engine.episodes.contract import (
     Episode,
     Grading,
+    GroupAttempt,
     Metadata,
     Sampling,
     SandboxNotConfigured,
@@ -33,6 +34,7 @@ __all__ = [
     "Conversation",
     "Episode",
     "Grading",
+    "GroupAttempt",
     "Local",
     "MalformedToolCall",
     "Metadata",

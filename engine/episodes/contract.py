@@ -6,7 +6,7 @@ turns what happened into a reward. See ``engine.episodes.runtime`` for what the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar, get_args, get_origin
@@ -105,6 +105,17 @@ class Grading:
         return _required(self.sandbox, kind)
 
 
+@dataclass(frozen=True, slots=True)
+class GroupAttempt:
+    """One attempt of a group, given to ``grade_group``: its episode as it ended, and its own ``grade``, if it has one."""
+
+    attempt: int
+    episode: Episode[Any, Any]
+    reward: float | None
+    timed_out: bool
+    ending: str | None
+
+
 class Episode[TaskT, OptionsT]:
     """Base class of a user's episode.
 
@@ -133,6 +144,26 @@ class Episode[TaskT, OptionsT]:
     async def grade(self, grading: Grading) -> float:
         """The reward of what happened, a finite number."""
         raise NotImplementedError(f"{type(self).__name__} does not define grade()")
+
+    @classmethod
+    async def grade_group(cls, attempts: Sequence[GroupAttempt]) -> list[float]:
+        """The rewards of one group's attempts against each other, one for each, in their order.
+
+        For what cannot be scored alone but can be compared, such as by ranking. Where a class defines it, its word
+        counts; ``grade`` may be left out then. The sandboxes are gone: keep in ``self`` what is compared. A raise, or
+        numbers that are not finite, lose the group.
+        """
+        raise NotImplementedError(f"{cls.__name__} does not define grade_group()")
+
+
+def compares(episode: type[Episode[Any, Any]]) -> bool:
+    """Whether a class grades a group's attempts against each other."""
+    return episode.grade_group.__func__ is not Episode.grade_group.__func__  # type: ignore[attr-defined]
+
+
+def grades(episode: type[Episode[Any, Any]]) -> bool:
+    """Whether a class grades an attempt by itself."""
+    return episode.grade is not Episode.grade
 
 
 def type_arguments(episode: type[Episode[Any, Any]]) -> tuple[Any, Any]:

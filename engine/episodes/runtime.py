@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from engine.episodes.contract import Episode, Grading, Sampling, Setup, Task
+from engine.episodes.contract import Episode, Grading, Sampling, Setup, Task, compares, grades
 from engine.loops.errors import LoopsUnavailable, one_line
 from engine.policy.conversation import ContextWindowExceeded, ConversationTrace, Model
 from engine.rewards.scored import Reward
@@ -50,7 +50,7 @@ class Deadlines:
 
 @dataclass(slots=True)
 class AttemptResult:
-    """What an attempt left. ``reward`` is a finite number iff ``state`` is DONE.
+    """What an attempt left. ``reward`` is a finite number iff ``state`` is DONE, and ``episode`` is None or compared.
 
     ``timeline``: phase → [first start, last end, total seconds], times in Unix seconds.
     """
@@ -66,6 +66,8 @@ class AttemptResult:
     timeline: dict[str, list[float]] = field(default_factory=dict)
     started_at: float = 0.0
     ended_at: float = 0.0
+    #: Kept only where its class compares a group's attempts: ``reward`` is None until that was done.
+    episode: Episode[Any, Any] | None = None
 
 
 class AttemptClock:
@@ -254,6 +256,10 @@ async def _one_try(
         return result
 
     clock.enter(AttemptState.GRADING)
+    if compares(plan.episode):
+        result.episode = episode
+        if not grades(plan.episode):
+            return result
     fresh = None if plan.sandboxes is None else partial(_fresh_sandbox, plan.sandboxes, plan.deadlines)
     reward, problem = await _grade(plan, episode, Grading(timed_out, plan.attempt, sandbox, fresh), log)
     if isinstance(reward, Reward):

@@ -255,7 +255,8 @@ async def test_a_rewards_parts_and_its_reason_are_kept() -> None:
     class Parts(Base):
         async def grade(self, grading: Grading) -> float:
             return weighted(
-                {"tests": Reward(0.5, reason="1 of 2 tests passed"), "format": 1.0}, {"tests": 2.0, "format": 0.25}
+                {"tests": Reward(0.5, reason="1 of 2 tests passed"), "format": 1.0},
+                {"tests": 2.0, "format": 0.25},
             )
 
     result, _, _ = await attempt(Parts)

@@ -45,6 +45,7 @@ class Bench:
             control=self.control,
             hold=self.control.wait_if_paused,
             attempt=self.attempt,
+            compare=self.compare,
             started=lambda group: self.started.append(group.group_id),
             ended=lambda group: None,
         )
@@ -61,6 +62,9 @@ class Bench:
         reward = self.reward(group.group_id, index)
         state = AttemptState.LOST if reward is None else AttemptState.DONE
         return AttemptResult(state, ConversationTrace(), reward=reward)
+
+    async def compare(self, group: Group) -> None:
+        """These attempts have rewards of their own."""
 
 
 async def test_unusable_groups_are_replaced_by_the_next_tasks() -> None:

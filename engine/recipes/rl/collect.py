@@ -44,6 +44,7 @@ class Collector:
     Args:
         hold: returns when new work may begin; it waits while the run is paused.
         attempt: runs attempt ``j`` of a group to its end; never raises for one attempt's bad luck.
+        compare: grades a group's attempts against each other, where that is done.
         started, ended: called when a group begins and when it is judged.
     """
 
@@ -56,12 +57,14 @@ class Collector:
         control: RunControl,
         hold: Callable[[], Awaitable[None]],
         attempt: Callable[[Group, int], Awaitable[AttemptResult]],
+        compare: Callable[[Group], Awaitable[None]],
         started: Callable[[Group], None],
         ended: Callable[[Group], None],
     ) -> None:
         self._tasks, self._order, self._settings, self._control = tasks, order, settings, control
         self._hold = hold
-        self._attempt, self._started, self._ended = attempt, started, ended
+        self._attempt, self._compare = attempt, compare
+        self._started, self._ended = started, ended
         self._slots = asyncio.Semaphore(settings.max_concurrent_rollouts)
         self.next_group = 0
         self.consecutive_unusable = 0
@@ -130,6 +133,7 @@ class Collector:
                     attempts.create_task(one(attempt))
         except ExceptionGroup as several:  # all of one cause: the first says it
             raise several.exceptions[0] from several
+        await self._compare(group)
         group.ended_at = time.time()
         group.verdict = judge(group, self._settings.max_group_losses)
         self._ended(group)

@@ -13,6 +13,7 @@ from engine.policy.rendering import PolicyRenderer
 from engine.policy.tokens import Sampler
 from engine.recipes.contract import RunHandle
 from engine.recipes.repeats import Repeats
+from engine.recipes.rl.comparing import compare
 from engine.recipes.rl.groups import Group
 from engine.recipes.rl.order import sampling_seed
 from engine.recipes.rl.report import Reporter
@@ -75,5 +76,19 @@ class Rollout:
         result = await run_attempt(
             plan, changed=lambda state: self._reporter.attempt_phase(group, attempt, state), log=log
         )
-        self._reporter.attempt_ended(group, attempt, result)
+        if result.episode is None:  # otherwise it is still to be compared with the others of its group
+            self._reporter.attempt_ended(group, attempt, result)
         return result
+
+    async def compare(self, group: Group) -> None:
+        """Grade a group's attempts against each other, where their episode does so."""
+        waiting = [
+            (number, result) for number, result in enumerate(group.results) if result and result.episode
+        ]
+        if not waiting:
+            return
+        problem = await compare(group.results, self._deadlines.grading)
+        if problem is not None:
+            self._handle.log("warning", "episode", f"group {group.group_id}: {problem}")
+        for number, result in waiting:
+            self._reporter.attempt_ended(group, number, result)

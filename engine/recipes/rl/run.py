@@ -90,6 +90,7 @@ class _Run:
             control=handle.control,
             hold=self._hold,
             attempt=attempts.attempt,
+            compare=attempts.compare,
             started=self.reporter.group_started,
             ended=self.reporter.group_judged,
         )

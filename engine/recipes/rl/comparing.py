@@ -1,0 +1,65 @@
+"""Grading a group's attempts against each other, where the episode does so."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+
+from engine.episodes.contract import GroupAttempt
+from engine.episodes.runtime import MAX_REWARD, AttemptResult
+from engine.loops.errors import one_line
+from engine.store.rows import AttemptState
+
+
+async def compare(results: Sequence[AttemptResult | None], seconds: float) -> str | None:
+    """Give the graded attempts of a group the rewards of ``grade_group``; they are in ``results`` by attempt.
+
+    Returns what went wrong, in one sentence; the attempts are lost then. ``seconds`` bounds the call.
+    """
+    graded = {
+        number: result
+        for number, result in enumerate(results)
+        if result is not None and result.state is AttemptState.DONE and result.episode is not None
+    }
+    if not graded:
+        return None
+    attempts = [
+        GroupAttempt(number, result.episode, result.reward, result.timed_out, result.ending)
+        for number, result in graded.items()
+        if result.episode is not None
+    ]
+    problem = None
+    try:
+        async with asyncio.timeout(seconds):
+            rewards = await type(attempts[0].episode).grade_group(attempts)
+        problem = _problem(rewards, len(attempts))
+    except TimeoutError:
+        problem, rewards = f"grade_group() took longer than {seconds:g} s", []
+    except Exception as error:  # noqa: BLE001 - a user's code may raise anything, and costs its group alone
+        problem, rewards = (
+            f"grade_group() raised {type(error).__name__}: {one_line(str(error)) or 'no message'}",
+            [],
+        )
+    for place, result in enumerate(graded.values()):
+        result.episode = None  # what it holds may be large, and nobody needs it any more
+        if problem is None:
+            result.reward = float(rewards[place])
+        else:
+            result.state, result.reward = AttemptState.LOST, None
+            result.error, result.ending = problem, "grading_failed"
+    return problem
+
+
+def _problem(rewards: object, count: int) -> str | None:
+    if not isinstance(rewards, list | tuple) or len(rewards) != count:
+        found = f"{len(rewards)} rewards" if isinstance(rewards, list | tuple) else type(rewards).__name__
+        return f"grade_group() must return {count} rewards, one for each attempt, not {found}"
+    for reward in rewards:
+        if (
+            not isinstance(reward, bool | int | float)
+            or not math.isfinite(reward)
+            or abs(reward) > MAX_REWARD
+        ):
+            return f"grade_group() must return finite numbers of at most {MAX_REWARD:g}, not {reward!r}"[:300]
+    return None
