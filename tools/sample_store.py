@@ -364,6 +364,13 @@ def _open_group(
             item.sampled_tokens, item.prompt_tokens, item.segments = 60 + 9 * attempt, 800, 1
         if attempt_state is AttemptState.DONE:
             item.reward, item.ended_at, item.ending, item.turns = float(attempt != 3), now - 1, "solved", 3
+            item.timeline = {
+                "provisioning": [now - 3.5, now - 3.3, 0.2],
+                "setup": [now - 3.3, now - 3.1, 0.2],
+                "sampling": [now - 3.1, now - 1.4, 1.1],
+                "acting": [now - 2.8, now - 1.5, 0.6],
+                "grading": [now - 1.4, now - 1.0, 0.4],
+            }
             item.advantage = round(item.reward - 0.875, 4) if ready else None
             recorder.transcript(
                 TranscriptRow(run_id, group_id, attempt, task_id, item.reward, "solved",
