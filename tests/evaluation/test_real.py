@@ -143,6 +143,34 @@ def test_a_checkpoint_scores_as_the_live_weights_did(
     assert len(listed) == 5
 
 
+def test_a_resumed_run_evaluates_what_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "held.jsonl").write_text(HELD_OUT)
+    value = run(tmp_path, "eval.tasks=held.jsonl", "eval.every_steps=1", steps=1)
+    done = subprocess.run(
+        command("run", "--resume", value["run"], "--json", "--set=training.max_steps=2"),
+        cwd=tmp_path,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    with Store.open(tmp_path) as store:
+        rows = store.reader().evals(value["run"])[::-1]
+        assert [(row.eval_id, row.why) for row in rows] == [
+            ("base", "start"),
+            ("step-000001", "end"),
+            ("step-000002", "end"),
+        ]
+        steps = store.reader().steps(value["run"])
+        assert [step.metrics["eval/mean"] for step in steps] == [row.mean for row in rows[1:]]
+        directory = Path(store.reader().run(value["run"]).run_dir)
+    lines = [json.loads(line)["eval_id"] for line in (directory / "evals.jsonl").read_text().splitlines()]
+    assert lines == ["base", "step-000001", "step-000002"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
