@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
@@ -19,7 +19,7 @@ from loops_tui.screens.config_files import ConfigFile, Found, find_configs
 from loops_tui.screens.config_layout import TABS, ConfigLayout
 from loops_tui.screens.config_panes import Welcome
 from loops_tui.screens.config_read import ConfigView, read_config_view
-from loops_tui.screens.config_text import estimate_lines
+from loops_tui.screens.config_text import estimate_lines, notice
 from loops_tui.widgets.entry_list import EntryList
 from loops_tui.widgets.safe_text import safe
 from loops_tui.widgets.tab_line import TabLine
@@ -236,24 +236,8 @@ class ConfigScreen(ConfigLayout):
         self._show_changes()
 
     def own_notice(self) -> str | None:
-        document = self.document
-        if self._found is not None and self._found.trouble is not None:
-            return self._found.trouble
-        if document is None:
-            return None
-        name = document.file.name
-        if document.outside == "changed":
-            return f"{name} has changed on the disk: ^s asks which text counts, f9 shows both"
-        if document.outside == "gone":
-            return f"{name} is gone from the disk; ^s writes it again"
-        if document.restored_at is not None and document.modified:
-            at = time.strftime("%H:%M on %d %b", time.localtime(document.restored_at))
-            return f"Restored what was typed and not saved until {at}: ^s saves it, f9 shows or drops it"
-        if document.path in self._elsewhere:
-            return f"{name} is being edited in another loops-tui (pid {self._elsewhere[document.path]})"
-        if document.file.bundled:
-            return "A bundled example, to look at, check and run; c copies it into the project, where it can be changed"
-        return None
+        trouble = self._found.trouble if self._found is not None else None
+        return trouble or notice(self.document, self._elsewhere)
 
     def estimate(self) -> list[str]:
         """What the newest report says that a run takes."""
@@ -266,7 +250,12 @@ class ConfigScreen(ConfigLayout):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         document = self.document
         if action in ("check", "run_config"):
-            return document is not None and self.acts.checking is None and not self.acts.starting
+            marked = self.files.cursor_item if self.files.has_focus else None
+            return (
+                (document is not None or (marked is not None and marked.file is not None))
+                and self.acts.checking is None
+                and not self.acts.starting
+            )
         if action in ("save", "discard"):
             return document is not None and (document.modified or document.outside is not None)
         if action == "complete":
@@ -299,12 +288,20 @@ class ConfigScreen(ConfigLayout):
             self.acts.save(self.document)
 
     def action_check(self) -> None:
-        if self.document is not None:
-            self.acts.check(self.document)
+        self.app.spawn(self._act_on_marked(self.acts.check))
 
     def action_run_config(self) -> None:
+        self.app.spawn(self._act_on_marked(self.acts.run))
+
+    async def _act_on_marked(self, act: Callable[[Document], None]) -> None:
+        """Act on the open config; from the list, on the one that is marked there, which is opened first."""
+        row = self.files.cursor_item if self.files.has_focus else None
+        if row is not None and row.file is not None:
+            await self.open_file(row.file, focus=False)
+            if self.document is None or self.document.path != row.file.path:
+                return
         if self.document is not None:
-            self.acts.run(self.document)
+            act(self.document)
 
     def action_discard(self) -> None:
         if self.document is not None:

@@ -154,6 +154,10 @@ class Acts:
 
     def run(self, document: Document) -> None:
         """Run the config as it is saved; asks before unsaved changes are saved, and before anything bills."""
+        self._screen.app.spawn(self._run(document))
+
+    async def _run(self, document: Document) -> None:
+        await self._screen.desk.look_now(document)  # what it costs is asked by what it says now
         linted = document.linted
         if linted is not None and linted.errors:
             self._screen.action_next_problem()
@@ -268,7 +272,7 @@ def billing(document: Document) -> list[str]:
     """What of a run of this config costs money, in sentences; nothing for a run on this machine."""
     linted = document.linted
     if linted is None or linted.settings is None:
-        return []
+        return ["The config could not be read, so nobody knows."]
     told: list[str] = []
     model = linted.settings.model.base_model
     if linted.scope == "dedicated":

@@ -157,6 +157,12 @@ class Desk:
         if self._keeping is None and self._keeps_drafts:
             self._keeping = loop.call_later(DRAFT_SECONDS, self._keep_soon)
 
+    async def look_now(self, document: Document) -> None:
+        """Look at the text as it is at this moment, whatever was known of it before."""
+        if document.linting is not None:
+            document.linting.cancel()
+        await self._lint(document)
+
     async def _lint(self, document: Document) -> None:
         from engine.config.linting import lint
 

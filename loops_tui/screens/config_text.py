@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from engine.config.comparing import Change
     from engine.config.report import Finding
     from engine.store.rows import CheckRow, RunRow
+    from loops_tui.screens.config_desk import Document
 
 PROJECT, EXAMPLES = "project", "examples"
 COLUMNS = (Column("name", "● unsaved  × problems", 12, flex=1),)
@@ -98,6 +99,25 @@ def welcome(width: int) -> list[Line]:
          "is copied into the project, and the copy opens here.", Tone.DIM),
     ]  # fmt: skip
     return [plain(f" {piece}", tone) for text, tone in said for piece in wrap(text, max(10, width - 2))]
+
+
+def notice(document: Document | None, elsewhere: Mapping[Path, int]) -> str | None:
+    """What must be known of the open config. ``elsewhere``: configs that other processes are editing."""
+    if document is None:
+        return None
+    name = document.file.name
+    if document.outside == "changed":
+        return f"{name} has changed on the disk: ^s asks which text counts, f9 shows both"
+    if document.outside == "gone":
+        return f"{name} is gone from the disk; ^s writes it again"
+    if document.restored_at is not None and document.modified:
+        at = time.strftime("%H:%M on %d %b", time.localtime(document.restored_at))
+        return f"Restored what was typed and not saved until {at}: ^s saves it, f9 shows or drops it"
+    if document.path in elsewhere:
+        return f"{name} is being edited in another loops-tui (pid {elsewhere[document.path]})"
+    if document.file.bundled:
+        return "A bundled example, to look at, check and run; c copies it into the project, where it can be changed"
+    return None
 
 
 # -- problems --------------------------------------------------------------------------------------------------------

@@ -276,6 +276,19 @@ async def test_a_run_starts_from_what_is_saved(agents: Path, config: Path, size:
         assert screen.document is not None
 
 
+async def test_from_the_list_the_marked_one_is_meant(agents: Path, config: Path) -> None:
+    other = config.with_name("zz_other.toml")
+    shutil.copy(config, other)
+    here = FakeHosting()
+    app = make_app(agents, here)
+    async with app.run_test(size=(120, 40)) as pilot:
+        screen, _ = await edit(pilot, app)
+        await pilot.press("escape", "down", "ctrl+r")
+        await until(pilot, lambda: here.started == [(other, ())], "the marked one is started")
+        assert screen.document is not None
+        assert screen.document.path == other
+
+
 async def test_what_bills_is_asked_first_with_cancel_in_focus(agents: Path, config: Path) -> None:
     config.write_text(
         config.read_text()
