@@ -57,8 +57,11 @@ FIGURES = (
     Figure("time", "Where the time goes", stack="time"),
     Figure(
         "speed",
-        "Tokens sampled per second",
-        (Curve("tokens/sampled_per_second", "tokens/s", Tone.INFO),),
+        "Tokens per second",
+        (
+            Curve("tokens/sampled_per_second", "sampled/s", Tone.INFO),
+            Curve("tokens/trained_per_second", "trained/s"),
+        ),
     ),
     Figure("turns", "Turns an attempt", (Curve("rollout/turns", "turns", Tone.INFO),)),
     Figure(
@@ -74,8 +77,12 @@ FIGURES = (
         ),
         lower_is_better=True,
     ),
-    Figure("held_out_loss", "Held-out loss", (Curve("eval/loss", "loss"),), lower_is_better=True),
-    Figure("loss", "Loss", (Curve("loss", "loss", Tone.INFO),), lower_is_better=True),
+    Figure(
+        "loss",
+        "Loss",
+        (Curve("loss", "training", Tone.INFO), Curve("loss/validation", "validation", Tone.ACCENT)),
+        lower_is_better=True,
+    ),
 )
 
 TIME_PARTS = ("sampling", "environment", "grading", "setup", "training", "publishing", "idle")
@@ -102,8 +109,11 @@ def resolve(names: Collection[str], metric: str) -> str | None:
 
 
 def figures_of(names: Collection[str]) -> list[Figure]:
-    """The figures that a run with metrics of these ``names`` has points for."""
-    return [figure for figure in FIGURES if _has(figure, names)]
+    """The figures that a run with metrics of these ``names`` has points for, what it is about first."""
+    found = [figure for figure in FIGURES if _has(figure, names)]
+    if "reward/mean" not in names:
+        found.sort(key=lambda figure: figure.key != "loss")
+    return found
 
 
 def _has(figure: Figure, names: Collection[str]) -> bool:

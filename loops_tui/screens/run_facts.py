@@ -40,7 +40,7 @@ _NAMED = (
     ("with unusable", "reward/mean_with_unusable"),
     ("spread in a group", "reward/group_std_mean"),
     ("loss", "loss"),
-    ("held-out loss", "eval/loss"),
+    ("validation loss", "loss/validation"),
 )
 _KL = ("kl_sample_train_v1_loops", "kl_sample_train_v2_loops", "kl_sample_train_k3")
 
@@ -193,8 +193,9 @@ def run_lines(view: RunView, width: int) -> list[Line]:
     if view.sandboxes:
         lines.append(_row("sandboxes in use", str(view.sandboxes), width))
     for name, value in run.info.items():
-        if name not in ("isolation", "sandbox_warnings") and isinstance(value, str | int | float):
-            lines.append(_row(safe(words(name), 24), safe(str(value), 80), width))
+        told = ", ".join(str(item) for item in value) if isinstance(value, list) else value
+        if name not in _TOLD_ELSEWHERE and isinstance(told, str | int | float) and told != "":
+            lines.append(_row(safe(words(name), 24), safe(str(told), 80), width))
     if view.host is not None and not run.state.final:
         lines.append(_row("host", f"{view.host.kind}, pid {view.host.pid}", width))
     for label, path in (("config", run.config_path), ("files", run.run_dir)):
@@ -230,6 +231,7 @@ def _evaluations(evals: Sequence[EvalRow], width: int) -> list[Line]:
     return lines
 
 
+_TOLD_ELSEWHERE = ("isolation", "sandbox_warnings", "config_sha256")
 _SPENT = (
     ("hours", "max_hours", "hours"),
     ("sandbox_hours", "max_sandbox_hours", "sandbox hours"),

@@ -10,6 +10,7 @@ import pytest
 from engine.store.rows import CommandState, RunState
 from engine.store.store import Store
 from loops_tui.screens.run import RunScreen
+from loops_tui.screens.run_curves import figures_of
 from loops_tui.screens.run_picker import MetricPicker, matching
 from loops_tui.screens.run_tables import bins_of
 from loops_tui.screens.transcript import TranscriptScreen
@@ -224,6 +225,12 @@ async def test_a_run_that_ended_is_resumed_from_its_last_checkpoint(project: Pat
         await until_shown(pilot, app, "after step 10 (step-000010)", "Steps 11 to 14 are trained again")
         await pilot.press("y")
         await until(pilot, lambda: [run_id for run_id, _ in hosting.resumed] == [LIVE], "the run is resumed")
+
+
+def test_a_run_without_rewards_is_about_its_loss() -> None:
+    names = {"loss", "loss/validation", "tokens/trained_per_second", "time/step"}
+    assert [figure.key for figure in figures_of(names)] == ["loss", "speed", "seconds"]
+    assert figures_of({"loss", "reward/mean"})[0].key == "reward"
 
 
 def test_rewards_fall_into_bins_that_count_exactly_theirs() -> None:

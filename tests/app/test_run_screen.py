@@ -200,7 +200,7 @@ async def test_plots_can_be_switched(project: Path) -> None:
             ("Groups, trained or rejected", "trained 8", "all alike 1"),
             ("KL sampler/trainer by step", "k3", "v2", "|v1|", "log scale"),
             ("Where the time goes", "environment", "publishing", "100%"),
-            ("Tokens sampled per second",),
+            ("Tokens per second",),
             ("Turns an attempt",),
             ("Tokens an attempt",),
             ("Seconds a step",),
