@@ -1,0 +1,163 @@
+"""What the Run screen computes from rows: shares of time, timelines, the step in hand, answers to what was asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.store.rows import (
+    AttemptRow,
+    AttemptState,
+    CommandRow,
+    CommandState,
+    EvalRow,
+    GroupRow,
+    RunState,
+    StepRow,
+)
+from engine.store.run_queries import StepProgress
+from loops_tui.screens.attempt_time import attempt_lines, timeline
+from loops_tui.screens.run_curves import FIGURES, group_parts, series_of, time_parts
+from loops_tui.screens.run_facts import run_lines, step_lines
+from loops_tui.screens.run_read import RunView, RunWish
+from loops_tui.screens.run_text import asked_words, header, step_counts
+from loops_tui.theme import Tone
+from loops_tui.widgets.spans import text_of
+from tools.sample_store import run_row
+
+NOW = 1_000_000.0
+METRICS = {
+    "reward/mean": 0.5,
+    "time/step": 8.0,
+    "time/share/rollout": 0.6,
+    "time/share/train": 0.3,
+    "time/share/publish": 0.1,
+    "time/attempt_share/sampling": 0.5,
+    "time/attempt_share/acting": 0.25,
+    "time/attempt_share/grading": 0.15,
+    "time/attempt_share/provisioning": 0.06,
+    "time/attempt_share/setup": 0.04,
+}
+
+
+def view_of(**values: object) -> RunView:
+    run = run_row("r", "demo", RunState.RUNNING, Path("/"), phase="sampling", started_at=NOW - 100)
+    for name in [name for name in values if name.startswith("run_")]:
+        setattr(run, name.removeprefix("run_"), values.pop(name))
+    given: dict[str, object] = {
+        "run": run, "host": None, "steps": [], "groups": [], "group_id": None, "attempts": [],
+        "progress": StepProgress(), "log": [], "command": None, "now": NOW, "wish": RunWish(),
+    }  # fmt: skip
+    return RunView(**{**given, **values})  # pyright: ignore[reportArgumentType]  # a test's shorthand
+
+
+def said(view: RunView, width: int = 118) -> str:
+    return "\n".join(text_of(line) for line in header(view, [], width))
+
+
+def test_shares_of_a_steps_time_make_the_whole() -> None:
+    before = StepRow("r", 1, "done", NOW - 30, NOW - 20)
+    parts = time_parts(StepRow("r", 2, "done", NOW - 19, NOW - 10, metrics=METRICS), before)
+    assert sum(parts.values()) == pytest.approx(1.0)
+    assert parts["idle"] == pytest.approx(0.2)  # two of the ten seconds since the step before
+    assert parts["sampling"] == pytest.approx(0.8 * 0.6 * 0.5)
+    assert parts["environment"] == pytest.approx(0.8 * 0.6 * 0.25)
+    assert parts["setup"] == pytest.approx(0.8 * 0.6 * 0.1)
+    assert parts["training"] == pytest.approx(0.8 * 0.3)
+    assert time_parts(StepRow("r", 2, "collecting", NOW)) == {}
+
+
+def test_groups_of_a_step_by_what_became_of_them() -> None:
+    metrics = {"groups/trained": 8.0, "discard/groups/no_variance": 2.0}
+    assert group_parts(metrics) == {"trained": 8.0, "all alike": 2.0, "many lost": 0.0}
+    assert group_parts({}) == {}
+
+
+def test_raw_curves_lie_faintly_below_smoothed_ones_and_evaluations_on_top() -> None:
+    steps = [StepRow("r", step, "done", NOW, NOW, metrics={"reward/mean": step / 10}) for step in range(1, 9)]
+    evals = [EvalRow("r", "base", "base", "done", "start", NOW, mean=0.1)]
+    drawn = series_of(FIGURES[0], steps, {"reward/mean"}, evals, 5)
+    assert [one.tone for one in drawn] == [Tone.FAINT, Tone.GOOD, Tone.ACCENT]
+    assert drawn[2].points == [(0.0, 0.1)]
+    assert drawn[1].points[-1] == (8.0, pytest.approx(0.6))
+
+
+def test_a_timeline_names_every_phase_and_counts_the_one_in_hand() -> None:
+    row = AttemptRow("r", 1, 0, AttemptState.ACTING, queued_at=NOW - 9, started_at=NOW - 6)
+    spent = timeline(row, NOW)
+    assert (spent["queued"], spent["acting"], spent["grading"]) == (3.0, 6.0, 0.0)
+    ended = AttemptRow(
+        "r", 1, 0, AttemptState.DONE, queued_at=NOW - 9, started_at=NOW - 6, ended_at=NOW, ending="max_turns", tries=2,
+        timeline={"setup": [0.0, 1.0, 1.0], "sampling": [1.0, 5.0, 3.5], "acting": [1.0, 5.0, 0.5]},
+    )  # fmt: skip
+    lines = [text_of(line) for line in attempt_lines(ended, NOW, 70)]
+    assert "setup 1.0s" in lines[1]
+    assert "sampling 3.5s" in lines[1]
+    assert "ended: max turns" in lines[2]
+    assert "2 tries" in lines[3]
+    queued = attempt_lines(AttemptRow("r", 1, 0, AttemptState.QUEUED), NOW, 70)
+    assert text_of(queued[0]) == "not begun yet"
+
+
+def test_the_step_in_hand_is_counted_and_says_what_it_waits_for() -> None:
+    oldest = AttemptRow("r", 7, 3, AttemptState.GRADING, started_at=NOW - 43)
+    training = {AttemptState.DONE: 5, AttemptState.GRADING: 1, AttemptState.QUEUED: 2}
+    progress = StepProgress(training, {}, 1, 8, NOW - 2, oldest)
+    view = view_of(progress=progress, phase_since=NOW - 50)
+    assert step_counts(view)["done"] == 13
+    words = said(view)
+    assert "sampling 50s" in words
+    assert "waits for 3 attempts, longest group 7 #3, grading, 40s" in words
+    assert "13/64" in words
+    assert "queued 2" in words
+
+
+def test_an_evaluation_under_way_is_counted_by_itself() -> None:
+    progress = StepProgress({}, {AttemptState.DONE: 3, AttemptState.SAMPLING: 1}, 1, 8)
+    view = view_of(progress=progress, run_phase="evaluating")
+    assert step_counts(view)["done"] == 3
+    assert "3/4 evaluated" in said(view)
+
+
+def test_what_a_paused_run_waits_for() -> None:
+    assert "waits for P: go on" in said(view_of(run_state=RunState.PAUSED))
+
+
+def test_an_answer_is_told_for_a_while_and_a_refusal_stays() -> None:
+    done = CommandRow(
+        1, "r", "save", CommandState.DONE, NOW - 9, answer="step-000003 is saved", answered_at=NOW - 5
+    )
+    assert asked_words(done, NOW) == "save a checkpoint: step-000003 is saved"
+    assert asked_words(done, NOW + 100) is None
+    refused = CommandRow(
+        1, "r", "save", CommandState.REFUSED, NOW - 9, answer="no step yet", answered_at=NOW - 5
+    )
+    assert asked_words(refused, NOW + 100) == "save a checkpoint was refused: no step yet"
+    assert (
+        asked_words(CommandRow(1, "r", "stop", CommandState.QUEUED, NOW), NOW)
+        == "stop after this step: asked"
+    )
+
+
+def test_how_far_policies_were_behind() -> None:
+    step = StepRow("r", 4, "done", NOW - 9, NOW, 5, {"reward/mean": 0.5})
+    groups = [GroupRow("r", number, "trained", "t", 0, step=4, policy_version=version)  # pyright: ignore[reportArgumentType]
+              for number, version in enumerate((4, 4, 3, 2))]  # fmt: skip
+    lines = [text_of(line) for line in step_lines(view_of(steps=[step], groups=groups), 44)]
+    assert any("policies behind" in line and "0.8, at most 2" in line for line in lines)
+    current = [text_of(line) for line in step_lines(view_of(steps=[step], groups=groups[:2]), 44)]
+    assert not any("policies behind" in line for line in current)
+
+
+def test_spend_stands_against_its_budget_and_billing_is_said() -> None:
+    view = view_of(
+        run_spend={"hours": 0.45, "prompt_tokens": 1_500_000, "sampled_tokens": 500_000},
+        run_config_toml="[budget]\nmax_hours = 0.5\n",
+        run_scope="dedicated", run_loops_run_id="loops-1", run_loops_state="ACTIVE", run_loops_since=NOW - 7200,
+    )  # fmt: skip
+    lines = "\n".join(text_of(line) for line in run_lines(view, 46))
+    assert "0.45 of 0.5 (90%)" in lines
+    assert "2.0M" in lines
+    assert "ACTIVE, bills since 2h 00m" in lines
+    assert "checkpoints" in lines
