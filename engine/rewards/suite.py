@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any, Literal
 
+from engine.rewards.changes import ChangeLimits, Content, as_bytes, collect_changes
 from engine.rewards.protected import FORBIDDEN_CODE, HOOKS, Refused, require_allowed
 from engine.rewards.scored import Reward
 from engine.sandboxes.contract import Sandbox
 
-type Content = str | bytes
 type Kind = Literal["script", "unittest", "command"]
 type Why = Literal["passed", "failed", "refused", "nothing_written", "timed_out", "limits", "cut"]
 
@@ -94,8 +95,44 @@ async def run_suite(
     Raises:
         ProviderError: the sandbox failed, so nothing was judged.
     """
-    before = {path: _bytes(content) for path, content in workspace.items()}
-    changes = {path: None if content is None else _bytes(content) for path, content in writes.items()}
+    copy = _copy(workspace, writes, suite)
+    return copy if isinstance(copy, Verdict) else await _run(sandbox, copy, suite)
+
+
+async def judge_sandbox(
+    agent: Sandbox,
+    fresh: Callable[[], AbstractAsyncContextManager[Sandbox]],
+    workspace: Mapping[str, Content],
+    suite: Suite,
+    limits: ChangeLimits | None = None,
+) -> Verdict:
+    """Judge what an agent left in its own sandbox, in another one: :func:`collect_changes`, then :func:`run_suite`.
+
+    Args:
+        agent: ``grading.require_execution_sandbox()``. Every process in it is ended.
+        fresh: ``grading.fresh_sandbox``; called only where there is something to run.
+        workspace: the files as the agent got them in its working directory, path to content.
+
+    Raises:
+        ProviderError: one of the sandboxes failed, so nothing was judged.
+    """
+    try:
+        writes = await collect_changes(agent, workspace, limits)
+    except Refused as refused:
+        return Verdict("refused", str(refused))
+    copy = _copy(workspace, writes, suite)
+    if isinstance(copy, Verdict):
+        return copy
+    async with fresh() as sandbox:
+        return await _run(sandbox, copy, suite)
+
+
+def _copy(
+    workspace: Mapping[str, Content], writes: Mapping[str, Content | None], suite: Suite
+) -> dict[str, bytes] | Verdict:
+    """The workspace with the attempt's changes, or the verdict on changes that need no run."""
+    before = {path: as_bytes(content) for path, content in workspace.items()}
+    changes = {path: None if content is None else as_bytes(content) for path, content in writes.items()}
     if not changes:
         return Verdict("nothing_written", "no file was written")
     protected = [*suite.protected, *([suite.target] if suite.target else [])]
@@ -109,6 +146,10 @@ async def run_suite(
     for path, content in allowed.items():
         if content is None:
             copy.pop(path, None)
+    return copy
+
+
+async def _run(sandbox: Sandbox, copy: Mapping[str, bytes], suite: Suite) -> Verdict:
     nonce = secrets.token_hex(24)
     place = f"/tmp/suite-{secrets.token_hex(8)}"
     await sandbox.write_tree(copy)
@@ -177,10 +218,6 @@ def _told(output: str, nonce: str) -> dict[str, Any] | None:
         if line.startswith(f"{nonce} "):
             return json.loads(line.removeprefix(f"{nonce} "))
     return None
-
-
-def _bytes(content: Content) -> bytes:
-    return content.encode("utf-8") if isinstance(content, str) else content
 
 
 _INSIDE = resources.files("engine.rewards").joinpath("inside.py").read_text(encoding="utf-8")
