@@ -24,22 +24,25 @@ if TYPE_CHECKING:
 
 
 def can_resume(entry: RunEntry) -> bool:
-    """Whether there is a checkpoint to go on from, and nobody goes on already."""
-    return not entry.live and entry.checkpoint is not None
+    """Whether there is something to go on with: a checkpoint, or steps that were never finished."""
+    return not entry.live and (entry.checkpoint is not None or entry.run.state is not RunState.DONE)
 
 
 def ask_to_resume(app: LoopsApp, entry: RunEntry) -> None:
     """Ask, then go on with a run from its last checkpoint in this process."""
     run, checkpoint = entry.run, entry.checkpoint
+    lines = [f"  {run.name}  {run.run_id}", ""]
+    done = 0 if checkpoint is None else checkpoint.step
+    again = run.step - done
     if checkpoint is None:
-        return
-    lines = [f"  {run.name}  {run.run_id}", "", f"It goes on from {checkpoint.name}."]
-    again = run.step - checkpoint.step
-    if again > 0:
+        lines.append("It has no checkpoint: it is trained from the beginning.")
+    else:
+        lines.append(f"It goes on from {checkpoint.name}.")
+    if checkpoint is not None and again > 0:
         lines.append(f"{counted(again, 'step')} after it are trained again.")
     if run.scope != "local":
         lines.append(f"Its Loops is {run.scope}: this bills.")
-    if checkpoint.step >= run.max_steps > 0:
+    if done >= run.max_steps > 0:
         _ask_for_more_steps(app, entry, lines)
         return
 

@@ -155,7 +155,9 @@ def _left(entry: RunEntry) -> Line:
         after = f" and {counted(again, 'step')} after it" if again > 0 else ""
         spans.extend(((f"{safe(checkpoint.name, 40)}{after}", Tone.PLAIN), (" (r resumes)", Tone.DIM)))
     else:
-        spans.append((f"{counted(run.step, 'step')}, no checkpoint", Tone.DIM))
+        spans.append(
+            (f"{counted(run.step, 'step')}, no checkpoint (r trains it from the beginning)", Tone.DIM)
+        )
     return tuple(spans)
 
 

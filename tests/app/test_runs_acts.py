@@ -137,11 +137,24 @@ async def test_a_refused_resume_is_told(saved: Path) -> None:
         assert app.notice is None
 
 
-async def test_no_key_goes_on_with_a_run_that_lives_or_has_no_checkpoint(saved: Path) -> None:
+async def test_a_run_without_a_checkpoint_begins_again(saved: Path) -> None:
+    hosting = FakeHosting()
+    app = make_app(saved, hosting)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until_shown(pilot, app, "8 runs")
+        the_screen(app).table.move_to(STOPPED)
+        await until(pilot, lambda: "Resume" in last_line(app), "the key is offered")
+        await pilot.press("r")
+        await until_shown(pilot, app, "It has no checkpoint", "from the beginning")
+        await pilot.press("y")
+        await until(pilot, lambda: hosting.resumed == [(STOPPED, ())], "it is resumed")
+
+
+async def test_no_key_goes_on_with_a_run_that_lives_or_is_done_without_a_checkpoint(saved: Path) -> None:
     app = make_app(saved)
     async with app.run_test(size=(120, 40)) as pilot:
         await until_shown(pilot, app, "8 runs")
-        for run_id in (LIVE, STOPPED):
+        for run_id in (LIVE, "20261126-080000-sft1"):
             the_screen(app).table.move_to(run_id)
             await until(pilot, lambda: "Resume" not in last_line(app), f"no key for {run_id}")
             await pilot.press("r")
@@ -155,9 +168,7 @@ async def test_deleting_names_what_goes_and_what_stays(project: Path, store: Sto
         the_screen(app).table.move_to(STOPPED)
         await until(pilot, lambda: "Delete" in last_line(app), "the key is offered")
         await pilot.press("d")
-        await until_shown(
-            pilot, app, "Delete the record of this run?", STOPPED, "9 steps", "Stays: "
-        )
+        await until_shown(pilot, app, "Delete the record of this run?", STOPPED, "9 steps", "Stays: ")
         assert app.focused is not None
         assert app.focused.id == "choice-cancel"
         await pilot.press("enter")
