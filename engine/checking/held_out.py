@@ -9,6 +9,7 @@ from pydantic import TypeAdapter
 
 from engine.config.report import CheckReport, Severity
 from engine.config.tasks import LoadedTask, load_tasks
+from engine.episodes.contract import compares
 
 if TYPE_CHECKING:
     from engine.checking.episode import LoadedEpisode
@@ -47,6 +48,15 @@ def check_held_out(
     each = "1 attempt" if settings.attempts_per_task == 1 else f"{settings.attempts_per_task} attempts"
     when = ", ".join(times) or "only when asked"
     report.lines.append(f"Held-out tasks: {len(held_out)}, {each} each; {when}")
+    if compares(episode.cls) and settings.attempts_per_task == 1:
+        report.add(
+            Severity.WARNING,
+            project.loaded.problem(
+                "eval.attempts_per_task",
+                f"{episode.name} grades a task's attempts against each other, and an evaluation makes one of each",
+                "Set [eval] attempts_per_task to [training] group_size",
+            ),
+        )
     asked = {_asks(task, episode) for task in tasks}
     shared = [task.id for task in held_out if _asks(task, episode) in asked]
     if shared:

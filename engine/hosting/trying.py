@@ -24,6 +24,7 @@ from engine.policy.conversation import (
 )
 from engine.policy.rendering import RenderingError
 from engine.recipes.evaluation.plan import held_out_tasks
+from engine.recipes.rl.comparing import compare
 from engine.recipes.rl.parts import deadlines_of
 from engine.store.rows import AttemptState
 
@@ -153,6 +154,7 @@ class Trial:
         plan = await asyncio.to_thread(self._plan, task, held_out, log)
         try:
             result = await while_loops_lives(weights.endpoint, run_attempt(plan, changed=changed, log=log))
+            await compare([result], plan.deadlines.grading)  # of an episode that only compares; alone, here
         except LoopsError as error:
             raise HostingError(str(error)) from error
         return _attempted(plan.task, result)

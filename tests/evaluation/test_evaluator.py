@@ -11,6 +11,7 @@ import pytest
 
 from engine.config.spending import EvalSettings
 from engine.episodes import Episode, Grading, Sampling, Task
+from engine.episodes.contract import GroupAttempt
 from engine.episodes.runtime import Deadlines
 from engine.loops.errors import LoopsUnavailable
 from engine.policy.conversation import ReplyLimits
@@ -40,6 +41,23 @@ class Echo(Episode[dict, None]):
 
     async def grade(self, grading: Grading) -> float:
         return float(self.reply)
+
+
+class Ranked(Episode[dict, None]):
+    """Only compares: the longest reply of a task's attempts is worth 1, all others 0."""
+
+    reply = ""
+
+    async def run(self, sample: Sampling) -> None:
+        message = {"role": "user", "content": self.task.value["text"]}
+        self.reply = (await sample.model.conversation().generate(messages=[message])).content or ""
+
+    @classmethod
+    async def grade_group(cls, attempts: Sequence[GroupAttempt]) -> list[float]:
+        lengths = [len(attempt.episode.reply) for attempt in attempts]  # type: ignore[attr-defined]
+        if max(lengths) > 6:
+            raise ValueError("one is too long to compare")
+        return [float(length == max(lengths)) for length in lengths]
 
 
 class Written:
@@ -82,7 +100,7 @@ class Bench:
         plan = EvalPlan(
             settings,
             TASKS,
-            Echo,
+            more.pop("episode", Echo),
             None,
             Deadlines(5, 5, 5),
             0,
@@ -175,6 +193,27 @@ async def test_a_task_that_was_lost_altogether_is_in_no_mean(bench: Bench) -> No
     assert row.mean == pytest.approx(0.75)
     (group,) = [group for group in bench.store.reader().groups(RUN) if group.task_id == "hard"]
     assert group.state is GroupState.LOST
+
+
+async def test_attempts_that_are_only_compared_are_graded_by_task(bench: Bench) -> None:
+    words = {"easy": "a bb ccc d", "middling": "aa aa aa aa", "hard": "a far-too-long b c"}
+    row, _ = await bench.evaluate(lambda name, call: words[name].split()[call], episode=Ranked)
+    assert (row.state, row.graded, row.lost) == ("done", 8, 4)
+    assert row.per_task["easy"] == {"mean": 0.25, "graded": 4, "passed": 1}
+    assert row.per_task["middling"]["passed"] == 4
+    assert any("one is too long to compare" in line for line in bench.said)
+    (group,) = [group for group in bench.store.reader().groups(RUN) if group.task_id == "easy"]
+    rewards = [attempt.reward for attempt in bench.store.reader().attempts(RUN, group.group_id)]
+    assert sorted(rewards, key=str) == [0.0, 0.0, 0.0, 1.0]
+
+
+async def test_what_was_not_compared_when_it_was_stopped_has_no_reward(bench: Bench) -> None:
+    begun = iter(range(1000))
+    row, _ = await bench.evaluate(
+        lambda *_: "a", episode=Ranked, concurrent=1, stopping=lambda: next(begun) >= 7
+    )
+    assert (row.state, row.graded, row.mean) == ("stopped", 0, None)
+    assert_settled(bench)
 
 
 async def test_two_evaluations_ask_with_the_same_seeds(bench: Bench) -> None:

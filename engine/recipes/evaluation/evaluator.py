@@ -22,6 +22,7 @@ from engine.recipes.evaluation.estimates import TaskScore, interval, pass_at, sc
 from engine.recipes.evaluation.plan import EvalPlan, Weights
 from engine.recipes.evaluation.wording import begun_line, ended_line
 from engine.recipes.repeats import Repeats
+from engine.recipes.rl.comparing import compare
 from engine.store.recorder import RunRecorder
 from engine.store.rows import AttemptRow, AttemptState, EvalRow, GroupRow, GroupState
 from engine.store.store import Store
@@ -50,7 +51,9 @@ class _Work:
     groups: list[GroupRow]
     jobs: Iterator[tuple[int, int]]  # (place of the task, attempt)
     counted: list[list[_Counted]]
-    left: list[int]  # attempts of each task that have not ended
+    left: list[int]  # attempts of each task that have no reward yet and are not lost
+    running: list[int]  # attempts of each task that have not ended
+    uncompared: list[list[tuple[AttemptRow, AttemptResult]]]  # of each task, to be graded against each other
     segments: list[Segment] = field(default_factory=list)  # of a few graded attempts, for ``score``
     attempts: dict[tuple[int, int], AttemptRow] = field(default_factory=dict)
     early: bool = False
@@ -120,6 +123,8 @@ class Evaluator:
             iter([(place, attempt) for attempt in range(row.attempts) for place in range(row.tasks)]),
             [[] for _ in groups],
             [row.attempts for _ in groups],
+            [row.attempts for _ in groups],
+            [[] for _ in groups],
         )
         state, error = "stopped", None
         try:
@@ -200,11 +205,26 @@ class Evaluator:
             changed=changed,
             log=log,
         )
-        del work.attempts[place, attempt]
-        self._ended(work, place, row, result)
+        work.running[place] -= 1
+        if result.episode is None:
+            self._ended(work, place, row, result)
+        else:
+            work.uncompared[place].append((row, result))
+        if work.running[place] == 0:
+            await self._compare(work, place)
+
+    async def _compare(self, work: _Work, place: int) -> None:
+        """Where the episode grades a task's attempts against each other, do so once all have ended."""
+        waiting = sorted(work.uncompared[place], key=lambda ended: ended[0].attempt)
+        problem = await compare([result for _, result in waiting], self._plan.deadlines.grading)
+        if problem is not None:
+            self._log("warning", f"{work.row.eval_id}, task {work.groups[place].task_id}: {problem}")
+        for row, result in waiting:
+            self._ended(work, place, row, result)
 
     def _ended(self, work: _Work, place: int, row: AttemptRow, result: AttemptResult) -> None:
         recorder, group = self._recorder, work.groups[place]
+        del work.attempts[place, row.attempt]
         set_result(row, result)
         recorder.attempt(row)
         transcript = transcript_of(row, group.task_id, result, self._plan.trace)
