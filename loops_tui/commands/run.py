@@ -29,6 +29,8 @@ def check(config: str, overrides: Sequence[str], out: Output) -> int:
 
     here = Path.cwd()
     project = load_project(config, overrides, here)
+    for line in project.describe():  # at once: what follows may have to wait for a tokenizer or for Loops
+        out.line(line)
     said_at = time.monotonic()
 
     def told(how_far: str) -> None:
@@ -41,7 +43,7 @@ def check(config: str, overrides: Sequence[str], out: Output) -> int:
         report = asyncio.run(check_project(project, here, told))
     finally:
         project.close()
-    for line in [*project.describe(), *report.describe()]:
+    for line in report.describe():
         out.line(line)
     out.value({"config": str(project.path), **report.to_json()})
     out.note("The check found nothing wrong." if report.ok else "The check found errors.")
