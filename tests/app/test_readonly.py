@@ -96,7 +96,7 @@ async def go(pilot: Pilot[int], app: LoopsApp, where: str) -> None:
         case "checkpoints":
             app.action_go_checkpoints()
         case "compare":
-            await pilot.press("home", "down", "space", "down", "space", "v")
+            await pilot.press("escape", "escape", "home", "down", "space", "down", "space", "v")
         case "search":
             app.action_go_search()
         case "transcript":

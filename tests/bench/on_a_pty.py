@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
+from tests.terminal.picture import Picture
+
 ROOT = Path(__file__).parents[2]
 WAIT_SECONDS = 120.0  # a bound, not a measure
 
@@ -27,6 +29,8 @@ class OnAPty:
         self._cwd = cwd
         self._size = size
         self.out = bytearray()
+        self.picture = Picture(*size)
+        self._drawn = 0
 
     def __enter__(self) -> OnAPty:
         self._master, slave = pty.openpty()
@@ -61,16 +65,28 @@ class OnAPty:
         self.out += data
         return data
 
+    def shows(self, text: str) -> bool:
+        """Whether this is on the screen. (Only what differs is sent, so the bytes alone do not say.)"""
+        self.picture.feed_bytes(bytes(self.out[self._drawn :]))
+        self._drawn = len(self.out)
+        return text in self.picture.text
+
     def press(self, keys: bytes) -> None:
         os.write(self._master, keys)
 
-    def until(self, text: bytes, since: int = 0) -> None:
-        """Wait until these bytes have come. Raises TimeoutError."""
+    def until(self, text: str) -> None:
+        """Wait until this is on the screen. Raises TimeoutError."""
         deadline = time.monotonic() + WAIT_SECONDS
-        while text not in self.out[since:]:
+        while not self.shows(text):
             self.read(0.2)
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{text!r} never came; the last was {bytes(self.out[-500:])!r}")
+                raise TimeoutError(f"{text!r} never came; on the screen is\n{self.picture.text}")
+
+    def queued_seconds(self) -> float:
+        """How long its main thread, which paints, has been ready to run while other processes had the processors
+        (Linux; 0 elsewhere). On a busy machine that is most of any latency, and none of the program's own doing."""
+        stat = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/schedstat")
+        return int(stat.read_text().split()[1]) / 1e9 if stat.exists() else 0.0
 
     def cpu_seconds(self) -> float:
         """Processor time that its threads have used so far (Linux; 0 elsewhere)."""
