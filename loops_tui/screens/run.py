@@ -151,7 +151,7 @@ class RunScreen(RunControls):
         view = cast("RunView", data)
         if replace(view.wish, histogram=False) != self._wish:
             return  # something else was chosen while this was read
-        self.view = view
+        self.view = replace(view, pointed=self.curve.cursor)
         self._show()
 
     def _show(self) -> None:
@@ -339,6 +339,11 @@ class RunScreen(RunControls):
         if self.tabbed:
             self._choose_tab("attempts")
         self.attempts.focus()
+
+    def on_curve_pane_pointed(self, event: CurvePane.Pointed) -> None:
+        if self.view is not None:
+            self.view = replace(self.view, pointed=event.step)
+            self._show()
 
     def on_curve_pane_chosen(self, event: CurvePane.Chosen) -> None:
         self.groups.touched = self.attempts.touched = False

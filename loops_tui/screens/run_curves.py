@@ -47,9 +47,9 @@ FIGURES = (
         "kl",
         "KL sampler/trainer",
         (
-            Curve("kl_sample_train_v1_loops", "|v1|", Tone.ACCENT),
-            Curve("kl_sample_train_v2_loops", "v2", Tone.INFO),
             Curve("kl_sample_train_k3", "k3", Tone.WARN),
+            Curve("kl_sample_train_v2_loops", "v2", Tone.INFO),
+            Curve("kl_sample_train_v1_loops", "|v1|", Tone.TITLE),
         ),
         lower_is_better=True,
         log=True,

@@ -51,6 +51,13 @@ class CurvePane(SpanPane, can_focus=True):
             super().__init__()
             self.step = step
 
+    class Pointed(Message):
+        """The cursor is on this step (None: there is none any more)."""
+
+        def __init__(self, step: int | None) -> None:
+            super().__init__()
+            self.step = step
+
     def __init__(self) -> None:
         super().__init__(id="plot", classes="pane")
         self._view: RunView | None = None
@@ -110,8 +117,8 @@ class CurvePane(SpanPane, can_focus=True):
         return self._view is not None and bool(self._view.names) and not self.current().stack
 
     def clear_cursor(self) -> None:
-        self.cursor = None
-        self.recompose_lines()
+        if self.cursor is not None:
+            self._move(None)
 
     def _choose(self, figure: Figure) -> None:
         self._chosen = figure
@@ -224,9 +231,10 @@ class CurvePane(SpanPane, can_focus=True):
     def _finished(self) -> list[int]:
         return [] if self._view is None else [row.step for row in self._view.steps if row.metrics]
 
-    def _move(self, step: int) -> None:
+    def _move(self, step: int | None) -> None:
         self.cursor = step
         self.recompose_lines()
+        self.post_message(self.Pointed(step))
         self.refresh_bindings()
 
     def action_cursor(self, by: int) -> None:

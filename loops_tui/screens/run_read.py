@@ -72,6 +72,7 @@ class RunView:
     rewards: Mapping[float, int] = field(default_factory=dict)
     sandboxes: int = 0  # that may exist right now
     phase_since: float | None = None
+    pointed: int | None = None  # the step under the plot's cursor
 
     @property
     def group(self) -> GroupRow | None:
@@ -85,9 +86,10 @@ class RunView:
 
     @property
     def shown_step(self) -> StepRow | None:
-        """The chosen step, or the last finished one."""
-        if self.wish.step is not None:
-            return next((row for row in self.steps if row.step == self.wish.step), None)
+        """The step under the cursor, the chosen one, or the last finished one."""
+        wanted = self.pointed if self.pointed is not None else self.wish.step
+        if wanted is not None:
+            return next((row for row in self.steps if row.step == wanted), None)
         return next((row for row in reversed(self.steps) if row.state == "done"), None)
 
     @property

@@ -29,7 +29,7 @@ async def test_from_a_point_of_the_curve_to_that_steps_groups(project: Path, siz
         assert isinstance(screen, RunScreen)
         screen.curve.focus()
         await pilot.press("left", "left", "left")
-        await until_shown(pilot, app, "step 12 · enter")
+        await until_shown(pilot, app, "step 12 · enter", "─ Step 12 ─")
         await pilot.press("right", "enter")
         await until_shown(pilot, app, "Groups of step 13", "▌   109")
         assert "0/8" not in screen_text(app)  # the group that has just begun
