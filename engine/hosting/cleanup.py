@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from engine.config.environment import read_env_files
 from engine.config.problems import ConfigError
 from engine.config.spending import BlaxelSettings
-from engine.sandboxes.blaxel import sdk
 from engine.sandboxes.blaxel.memory import Memory, recall
 from engine.sandboxes.cleanup import CleanupEntry, CleanupReport, cleanup
 from engine.sandboxes.contract import Provider
@@ -130,6 +129,8 @@ def _providers(store: Store, project_dir: Path) -> tuple[dict[str, Provider], di
 
 def _blaxel(project_dir: Path, memory: Memory | None, environ: Mapping[str, str]) -> Provider:
     """Raises SandboxError where there are no credentials."""
+    from engine.sandboxes.blaxel import sdk  # its HTTP client costs whoever never had such a sandbox half a second
+
     sdk.load()
     sdk.find_account(environ)
     known = BlaxelSettings.model_validate({"base_url": memory.url if memory is not None else None})
