@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -63,3 +64,20 @@ async def test_a_task_that_is_trained_on_as_well_is_a_warning_whatever_its_name(
     (warning,) = of_eval(report, Severity.WARNING)
     assert "1 held-out task is trained on as well (other name)" in warning
     assert report.ok
+
+
+async def test_an_episode_that_only_compares_needs_attempts_to_compare(tmp_path: Path) -> None:
+    source = Path(load(EXAMPLE, working_dir=tmp_path).directory)
+    shutil.copytree(source, tmp_path / "copy")
+    module = tmp_path / "copy" / "direct_episode.py"
+    module.write_text(
+        module.read_text() + "\n    @classmethod\n    async def grade_group(cls, attempts):\n"
+        "        return [0.0 for _ in attempts]\n"
+    )
+    (tmp_path / "held.jsonl").write_text('{"name": "a", "instruction": "?", "answer": "x"}\n')
+    for attempts, warned in ((1, True), (4, False)):
+        overrides = {"eval.tasks": "held.jsonl", "eval.attempts_per_task": attempts}
+        project = load(tmp_path / "copy" / "train.toml", overrides=overrides, working_dir=tmp_path)
+        report = await project.check()
+        project.close()
+        assert any("makes one of each" in str(finding) for finding in report.findings) is warned

@@ -296,12 +296,34 @@ def test_a_wrong_key_is_one_sentence(
     assert (said.status, "BASETEN_API_KEY is not set" in said.err) == (1, True)
 
 
+def loops_run(store: Store, name: str) -> str:
+    """A Loops run of this name on the project's own server; its id."""
+    server = LocalServer(store.project_dir)
+    address = server.start()
+
+    async def begin() -> str:
+        session = await LoopsSession.start(
+            SessionSettings(base_model=str(DEMO), lora_rank=4, name=name),
+            url=address.url,
+            api_key=address.key,
+        )
+        await session.close()
+        return session.loops_run_id
+
+    try:
+        return asyncio.run(begin())
+    finally:
+        server.close()
+
+
 def test_a_run_is_deactivated_by_id_directory_and_loops_id(
     call: Call, store: Store, made: tuple[Path, str]
 ) -> None:
     run = store.reader().run(RUN)
+    # What a process left up that was killed while Loops provisioned: nobody was told its id.
+    left = loops_run(store, f"{run.name}-{RUN}")
     first = call("deactivate", run.run_dir)
-    assert (first.status, first.out.strip()) == (0, made[1])
+    assert (first.status, first.out.split()) == (0, [made[1], left])
     assert f"{made[1]} is INACTIVE" in first.err
     row = store.reader().run(RUN)
     assert (row.loops_state, row.loops_until is not None) == ("INACTIVE", True)
@@ -331,25 +353,12 @@ def test_a_person_is_asked_before_a_live_run_ends(
 def test_a_run_that_this_project_does_not_know_is_deactivated_by_its_loops_id(
     call: Call, store: Store
 ) -> None:
-    server = LocalServer(store.project_dir)
-    address = server.start()
-
-    async def begin() -> str:
-        session = await LoopsSession.start(
-            SessionSettings(base_model=str(DEMO), lora_rank=4, name="somebody else's"),
-            url=address.url,
-            api_key=address.key,
-        )
-        await session.close()
-        return session.loops_run_id
-
-    stranger = asyncio.run(begin())
+    stranger = loops_run(store, "somebody else's")
     said = call("deactivate", stranger, "--json").value
     assert said == {"run": None, "loops_runs": [{**said["loops_runs"][0], "was_active": True, "error": None}]}
     unknown = call("deactivate", "run-0000000000")
     assert unknown.status == 2
     assert "Loops knows no run of that id either" in unknown.err
-    server.close()
 
 
 # -- export --------------------------------------------------------------------------------------------------------
