@@ -152,7 +152,8 @@ class TranscriptScreen(FedScreen):
         fresh = self._shown != (view.want.group_id, view.want.attempt)
         if fresh or before is None or before.layout is not view.layout:
             lines = view.layout.lines if view.layout is not None else self._nothing(view)
-            self.conversation.show(lines, keep=not fresh)
+            search = None if view.layout is None else view.layout.search
+            self.conversation.show(lines, keep=not fresh, search=search)
             self._shown = (view.want.group_id, view.want.attempt)
             if fresh:
                 self._turn = 0

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 from engine.store.rows import AttemptRow, GroupRow, TranscriptRow
 from loops_tui.screens.transcript_text import Layout, lay_out
+from loops_tui.widgets.line_search import LineSearch
 
 if TYPE_CHECKING:
     from engine.store.queries import StoreReader
 
+LONG = 10_000  # lines: a search over more of them is prepared here, so that no key waits for it
 FIRST_LINES = 1500  # laid out first: many screens full, in a few milliseconds; the rest follows
 
 
@@ -69,6 +71,8 @@ class TranscriptWatch:
             layout = (
                 None if transcript is None else lay_out(transcript, attempt, want.width, want.mode, lines)
             )
+            if layout is not None and len(layout.lines) > LONG:
+                layout.search = LineSearch(layout.lines)
         group = reader.group(self._run_id, want.group_id)
         numbers = [row.attempt for row in attempts]
         self._kept = TranscriptView(

@@ -15,6 +15,7 @@ from typing import Any
 
 from engine.store.rows import AttemptRow, TranscriptRow
 from loops_tui.theme import Tone
+from loops_tui.widgets.line_search import LineSearch
 from loops_tui.widgets.safe_text import LINE_LIMIT, safe
 from loops_tui.widgets.spans import Line, Span, plain, width_of
 from loops_tui.widgets.wrapping import wrap, wrap_spans
@@ -41,6 +42,7 @@ class Layout:
     lines: list[Line] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)
     whole: bool = True
+    search: LineSearch | None = None  # over the lines, of a long conversation
 
 
 def lay_out(

@@ -45,9 +45,10 @@ class SearchView(SpanView):
                 if place is not None:
                     self.refresh_line(place)
 
-    def show(self, lines: Sequence[Line], *, keep: bool = True) -> None:
+    def show(self, lines: Sequence[Line], *, keep: bool = True, search: LineSearch | None = None) -> None:
+        """``search``: over these lines, where it was made already (for a long text that takes a moment)."""
         if lines is not self.lines:
-            self._search = None
+            self._search = search
         super().show(lines, keep=keep)
         if self.needle:
             self._match()

@@ -271,6 +271,7 @@ async def test_a_long_conversation_is_laid_out_in_no_time(project: Path, store: 
         screen = app.screen
         assert isinstance(screen, TranscriptScreen)
         await until(pilot, lambda: 20_000 < len(screen.conversation.lines) < 30_000, "all of it is laid out")
+        assert screen.conversation._search is not None  # prepared by the reading thread: no key waits for it
         assert "(20,000 lines are shown; y copies all)" in "".join(
             text for line in screen.conversation.lines[-12:] for text, _ in line
         )
