@@ -16,7 +16,7 @@ from loops_tui.health import Finding
 from loops_tui.screens.base import Banner, TopLine
 from loops_tui.screens.run_controls import RunControls
 from loops_tui.screens.run_keys import IN_TAB, RUN_BINDINGS, SIDES, TABS
-from loops_tui.screens.run_panes import AttemptPane, LogPane, RunHeader, SidePane, TabLine
+from loops_tui.screens.run_panes import AttemptPane, LogPane, RunHeader, SidePane
 from loops_tui.screens.run_plot import CurvePane
 from loops_tui.screens.run_read import RunView, RunWatch, RunWish
 from loops_tui.screens.run_tables import (
@@ -41,6 +41,7 @@ from loops_tui.theme import Tone
 from loops_tui.widgets.filter_line import FilterLine
 from loops_tui.widgets.key_bar import KeyBar
 from loops_tui.widgets.spans import entitle, plain
+from loops_tui.widgets.tab_line import TabLine
 from loops_tui.widgets.virtual_table import Cells, VirtualTable
 
 if TYPE_CHECKING:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from textual import events
-from textual.message import Message
-
 from engine.store.rows import AttemptRow
 from loops_tui.health import Finding
 from loops_tui.screens.attempt_time import attempt_lines
@@ -15,7 +12,7 @@ from loops_tui.screens.run_read import RunView
 from loops_tui.screens.run_text import LEVELS, header, log_line
 from loops_tui.theme import Tone
 from loops_tui.widgets.search_view import SearchView
-from loops_tui.widgets.spans import Line, Span, SpanPane, SpanView, entitle
+from loops_tui.widgets.spans import Line, SpanPane, SpanView, entitle
 
 
 class RunHeader(SpanPane):
@@ -124,42 +121,3 @@ class LogPane(SearchView):
         if not lines and self._all:
             lines = [(("no such line", Tone.DIM),)]
         self.show(lines)
-
-
-class TabLine(SpanPane):
-    """Which panes are shown, where there is not room for all."""
-
-    DEFAULT_CSS = "TabLine { height: 1; }"
-
-    class Chosen(Message):
-        def __init__(self, tab: str) -> None:
-            super().__init__()
-            self.tab = tab
-
-    def __init__(self, tabs: dict[str, str]) -> None:
-        super().__init__(id="tabs")
-        self._tabs = tabs
-        self._current = next(iter(tabs))
-        self._spots: list[tuple[int, int, str]] = []
-
-    def write(self, current: str) -> None:
-        self._current = current
-        self.recompose_lines()
-
-    def compose_lines(self, width: int, height: int) -> list[Line]:
-        spans: list[Span] = [(" ", Tone.PLAIN)]
-        self._spots = []
-        used = 1
-        for name, title in self._tabs.items():
-            here = name == self._current
-            text = f"[{title}]" if here else f" {title} "
-            self._spots.append((used, used + len(text), name))
-            spans.append((text, Tone.TITLE if here else Tone.DIM))
-            used += len(text)
-        spans.append(("   [ ] switch", Tone.FAINT))
-        return [tuple(spans)]
-
-    def on_click(self, event: events.Click) -> None:
-        for start, end, name in self._spots:
-            if start <= event.x < end:
-                self.post_message(self.Chosen(name))
