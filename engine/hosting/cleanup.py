@@ -129,7 +129,8 @@ def _providers(store: Store, project_dir: Path) -> tuple[dict[str, Provider], di
 
 def _blaxel(project_dir: Path, memory: Memory | None, environ: Mapping[str, str]) -> Provider:
     """Raises SandboxError where there are no credentials."""
-    from engine.sandboxes.blaxel import sdk  # its HTTP client costs whoever never had such a sandbox half a second
+    # Its HTTP client costs half a second, which whoever never had such a sandbox need not wait.
+    from engine.sandboxes.blaxel import sdk
 
     sdk.load()
     sdk.find_account(environ)
