@@ -31,7 +31,9 @@ class Suite:
     (a file or a directory), one by one; "command" a command line, of which only the exit status is known, so prefer the
     other two where they can be used. ``protected``: patterns of paths that may not be touched (see
     :func:`engine.rewards.protected.require_allowed`); ``target`` always is. Sizes in MiB, times in seconds.
-    ``expected``: how many tests there are in an honest run; fewer mean that some were lost.
+    ``expected``: how many tests there are in an honest run; fewer mean that some were lost. ``passing``: how many of
+    them pass on the workspace as the agent gets it. Partial credit is for the others alone, or a change that changes
+    nothing would earn it.
     """
 
     kind: Kind
@@ -39,6 +41,7 @@ class Suite:
     command: Sequence[str] = ()
     protected: Sequence[str] = ()
     expected: int | None = None
+    passing: int = 0
     seconds: float = 120.0
     cpu_seconds: int = 120
     memory_mb: int = 1024
@@ -53,16 +56,21 @@ class Suite:
             raise ValueError("a suite of kind 'command' needs a command")
         if self.kind != "command" and not self.target:
             raise ValueError(f"a suite of kind {self.kind!r} needs a target")
+        if not 0 <= self.passing < (self.expected or self.passing + 1):
+            raise ValueError(
+                f"of {self.expected} tests, {self.passing} cannot pass before anything is changed"
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the suite said. ``reason`` is one sentence; ``fraction`` the share of the tests that passed."""
+    """What the suite said. ``reason`` is one sentence; ``before`` of the tests passed before anything was changed."""
 
     why: Why
     reason: str
     passed: int = 0
     total: int = 0
+    before: int = 0
 
     @property
     def ok(self) -> bool:
@@ -70,8 +78,10 @@ class Verdict:
 
     @property
     def fraction(self) -> float:
-        """0 for everything but a run that came to its end."""
-        return self.passed / self.total if self.why in ("passed", "failed") and self.total else 0.0
+        """The share of the tests to be mended that were; 0 for everything but a run that came to its end."""
+        if self.why not in ("passed", "failed") or self.total <= self.before:
+            return 0.0
+        return max(0, self.passed - self.before) / (self.total - self.before)
 
     def reward(self, value: float = 1.0, *, partial: bool = False) -> Reward:
         """``value`` for a suite that passes, otherwise 0, or with ``partial`` the share of the tests that pass."""
@@ -192,11 +202,11 @@ def _verdict(found: Mapping[str, Any], suite: Suite) -> Verdict:
     if suite.expected is not None and total != suite.expected:
         return Verdict("cut", f"{total} tests ran, and there are {suite.expected}")
     if total > 0 and passed == total:
-        return Verdict("passed", "tests passed", passed, total)
+        return Verdict("passed", "tests passed", passed, total, suite.passing)
     if total == 0:
         return Verdict("cut", "no test ran")
     share = f"{passed} of {total} tests passed" if suite.kind == "unittest" else "the tests failed"
-    return Verdict("failed", f"{share}{f'; {first}' if first else ''}", passed, total)
+    return Verdict("failed", f"{share}{f'; {first}' if first else ''}", passed, total, suite.passing)
 
 
 def _request(suite: Suite, nonce: str) -> dict[str, Any]:

@@ -131,3 +131,19 @@ async def test_honest_attempts_earn_what_they_should(fresh_sandbox: FreshSandbox
     )
     async with fresh_sandbox() as sandbox:
         assert (await run_suite(sandbox, WORKSPACE, {"app.py": FIXED}, command)).ok
+
+
+async def test_a_change_that_changes_nothing_earns_no_part_of_the_credit(fresh_sandbox: FreshSandbox) -> None:
+    """Tests that pass from the start are no merit; neither is mending one and breaking another."""
+    suite = Suite(kind="unittest", target="tests", expected=2, passing=1, seconds=20)
+    broken = REPOSITORY["shop/cart.py"]
+    one_for_another = "def total(rows):\n    return 6\n"
+    for code in (f"{broken}# done\n", one_for_another):
+        async with fresh_sandbox() as sandbox:
+            verdict = await run_suite(sandbox, REPOSITORY, {"shop/cart.py": code}, suite)
+        assert verdict.passed == 1
+        assert verdict.reward(partial=True) == 0.0
+    async with fresh_sandbox() as sandbox:
+        assert (await run_suite(sandbox, REPOSITORY, {"shop/cart.py": RIGHT}, suite)).reward(partial=True) == 1.0
+    with pytest.raises(ValueError, match="of 2 tests, 2 cannot pass"):
+        Suite(kind="unittest", target="tests", expected=2, passing=2)
