@@ -15,6 +15,7 @@ from loops_tui.theme import Tone
 from loops_tui.widgets.key_bar import key_name
 from loops_tui.widgets.safe_text import safe
 from loops_tui.widgets.spans import Line, SpanView, plain
+from loops_tui.widgets.wrapping import wrap
 
 SECTIONS = {
     "table": "In a table",
@@ -26,10 +27,16 @@ SECTIONS = {
 }
 """Parts that screens share; a screen's own come before them, under its own name."""
 
+KEYS_WIDTH = 18
+SHEET_WIDTH = 90
+FRAME_WIDTH = 6  # border, padding, scroll bar
 
-def help_lines(screen: Screen[object], keymap: Mapping[str, Sequence[str]] | None = None) -> list[Line]:
-    """The keys by section, the screen's own first. Keys that do nothing right now, and those that the user's keymap
-    has moved, are marked so."""
+
+def help_lines(
+    screen: Screen[object], keymap: Mapping[str, Sequence[str]] | None = None, room: int = 200
+) -> list[Line]:
+    """The keys by section, the screen's own first; words wrapped to ``room`` cells. Keys that do nothing right now, and
+    those that the user's keymap has moved, are marked so."""
     moved = keymap or {}
     sections: dict[str, dict[str, tuple[list[str], str, bool, str]]] = {}
     for active in screen.active_bindings.values():
@@ -44,18 +51,21 @@ def help_lines(screen: Screen[object], keymap: Mapping[str, Sequence[str]] | Non
         if name not in keys:
             keys.append(name)
     lines: list[Line] = []
-    own = [name for name in sections if name not in SECTIONS]
+    of_screen = {(binding.id or "").split(".")[0] for _, binding in screen._bindings}
+    own = sorted((name for name in sections if name not in SECTIONS), key=lambda name: name not in of_screen)
     for section in [*own, *(name for name in SECTIONS if name in sections)]:
         if lines:
             lines.append(())
         lines.append(plain(SECTIONS.get(section, section.capitalize()), Tone.TITLE))
         for keys, text, enabled, binding_id in sections[section].values():
             shown = " ".join(keys)
-            gap = " " * max(1, 16 - cell_len(shown))
+            gap = " " * max(1, KEYS_WIDTH - 2 - cell_len(shown))
             tone = Tone.PLAIN if enabled else Tone.DIM
             note = "" if enabled else "  (not now)"
             note += "  (your keymap)" if binding_id in moved else ""
-            lines.append(((f"  {shown}{gap}", Tone.ACCENT), (safe(text, 200) + note, tone)))
+            first, *rest = list(wrap(safe(text, 200) + note, max(20, room))) or [""]
+            lines.append(((f"  {shown}{gap}", Tone.ACCENT), (first, tone)))
+            lines.extend(((" " * KEYS_WIDTH, Tone.PLAIN), (piece, tone)) for piece in rest)
     return lines
 
 
@@ -77,7 +87,8 @@ class HelpScreen(ModalScreen[None]):
 
     def __init__(self, about: Screen[object], keymap: Mapping[str, Sequence[str]] | None = None) -> None:
         super().__init__()
-        self._lines = help_lines(about, keymap)
+        sheet = min(SHEET_WIDTH, about.size.width * 96 // 100)
+        self._lines = help_lines(about, keymap, sheet - FRAME_WIDTH - KEYS_WIDTH)
 
     def compose(self) -> ComposeResult:
         with Vertical() as sheet:

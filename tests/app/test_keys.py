@@ -115,7 +115,11 @@ async def test_help_is_made_from_the_bindings(project: Path, size: tuple[int, in
     async with app.run_test(size=size) as pilot:
         await open_run(pilot, app)
         await pilot.press("question_mark")
-        await until_shown(pilot, app, "Keys", "Hold the view still", "End the run after the step in hand")
+        await until_shown(pilot, app, "Keys", "Hold the view still")
+        await pilot.press("pagedown")
+        await until_shown(
+            pilot, app, "The row below" if size[1] > 24 else "End the run after the step in hand"
+        )
         await pilot.press("end")
         await until_shown(pilot, app, "Everywhere", "All keys of this screen")
         await pilot.press("escape")
