@@ -253,6 +253,17 @@ async def test_a_fault_of_a_creation(tmp_path: Path, kind: str) -> None:
         await boxes.create({"name": "b"})  # once is once
 
 
+async def test_a_creation_goes_on_when_its_client_has_left(tmp_path: Path) -> None:
+    faults = [Fault("latency", CREATE, seconds=0.5)]
+    async with serving(tmp_path, faults=faults) as (served, boxes):
+        creating = asyncio.create_task(boxes.create({"name": "a"}))
+        await until(lambda: len(served.world.requests) == 1)
+        creating.cancel()
+        await asyncio.wait({creating})
+        assert served.world.boxes == {}
+        await until(lambda: "a" in served.world.boxes)
+
+
 async def test_the_edge_gives_up_but_the_work_goes_on(tmp_path: Path) -> None:
     async with serving(tmp_path, Settings(edge_seconds=0.5)) as (_, boxes):
         run = (await boxes.create({"name": "a"})).process

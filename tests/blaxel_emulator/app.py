@@ -67,6 +67,10 @@ class Gateway:
         if scope["type"] != "http" or scope["path"].startswith("/_admin"):
             await self._inner(scope, receive, send)
             return
+        # All of it first: from then on the request has its effect, whether or not its client still lives.
+        body = await _whole_body(receive)
+        if body is None:
+            return
         entry: dict[str, Any] = {
             "n": len(self._world.requests),
             "at": self._world.now(),
@@ -77,7 +81,7 @@ class Gateway:
         self._world.requests.append(entry)
         started = time.monotonic()
         try:
-            await self._pass(Visit(scope, receive, Reply(send, entry), entry))
+            await self._pass(Visit(scope, receive, body, Reply(send, entry), entry))
         finally:
             entry["seconds"] = round(time.monotonic() - started, 4)
 
@@ -91,7 +95,7 @@ class Gateway:
         reply = visit.reply
         after = self._drawn(visit, _AFTER)
         reply.held = bool(after)
-        inner = self._inner(visit.scope, visit.receive, reply.send)
+        inner = self._inner(visit.scope, visit.receive_again(), reply.send)
         work = self._world.spawn(inner, visit.subject)
         _, pending = await asyncio.wait({work}, timeout=self._world.settings.edge_seconds)
         if pending and not reply.started:
@@ -224,6 +228,7 @@ class Visit:
 
     scope: Scope
     receive: Receive
+    body: bytes
     reply: Reply
     entry: dict[str, Any]
 
@@ -231,10 +236,35 @@ class Visit:
     def subject(self) -> str:
         return self.entry["request"]
 
+    def receive_again(self) -> Receive:
+        """The body in one piece, then the connection's end."""
+        told = False
+
+        async def receive() -> Message:
+            nonlocal told
+            if told:
+                return await self.receive()
+            told = True
+            return {"type": "http.request", "body": self.body, "more_body": False}
+
+        return receive
+
     async def answer(self, response: Response) -> None:
         """The edge's own answer."""
         self.entry["status"] = response.status_code
         await response(self.scope, self.receive, self.reply.direct)
+
+
+async def _whole_body(receive: Receive) -> bytes | None:
+    """None where the client left before it had sent all."""
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return None
+        body += message.get("body", b"")
+        if not message.get("more_body"):
+            return bytes(body)
 
 
 def _too_late() -> Response:
