@@ -144,6 +144,8 @@ async def test_a_change_that_changes_nothing_earns_no_part_of_the_credit(fresh_s
         assert verdict.passed == 1
         assert verdict.reward(partial=True) == 0.0
     async with fresh_sandbox() as sandbox:
-        assert (await run_suite(sandbox, REPOSITORY, {"shop/cart.py": RIGHT}, suite)).reward(partial=True) == 1.0
+        assert (await run_suite(sandbox, REPOSITORY, {"shop/cart.py": RIGHT}, suite)).reward(
+            partial=True
+        ) == 1.0
     with pytest.raises(ValueError, match="of 2 tests, 2 cannot pass"):
         Suite(kind="unittest", target="tests", expected=2, passing=2)
