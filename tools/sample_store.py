@@ -431,5 +431,8 @@ def _past_runs(store: Store, root: Path, now: float, rng: random.Random) -> None
     store.claim(sft.run_id, HostRow("host-sft", 1, 0.0, "elsewhere", "headless", now, now), RunState.RUNNING)
     store.end_run(sft.run_id, "host-sft", RunState.DONE, None)
     store.recorder(sft.run_id, files=False).run(
-        step=30, reward_first=2.31, reward_last=0.58, started_at=sft.created_at, ended_at=sft.created_at + 204
+        step=30,
+        info={"loss": {"first": 2.31, "last": 0.58, "best": 0.57}},
+        started_at=sft.created_at,
+        ended_at=sft.created_at + 204,
     )

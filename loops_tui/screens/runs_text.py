@@ -9,6 +9,7 @@ from pathlib import Path
 
 from engine.store.rows import RunRow, RunState
 from loops_tui.lease_words import coarse, counted
+from loops_tui.scores import score_value
 from loops_tui.screens.runs_order import Order
 from loops_tui.screens.runs_read import RunEntry, run_seconds
 from loops_tui.screens.runs_spend import share_spent, spent_cell, spent_line
@@ -28,7 +29,7 @@ COLUMNS = (
     Column("recipe", "recipe", 6, drop=6),
     Column("model", "model", 10, flex=1, most=24, drop=7),
     Column("step", "step", 9, right=True),
-    Column("reward", "reward", 7, right=True),
+    Column("reward", "reward", 9, right=True),
     Column("spark", "course", 10, flex=3, most=30, drop=2),
     Column("unusable", "unusable", 8, right=True, drop=5),
     Column("sandboxes", "sandboxes", 9, right=True, drop=3),
@@ -91,7 +92,7 @@ def run_cells(
         "recipe": plain(safe(run.recipe, 12), quiet),
         "model": plain(safe(model_name(run.base_model), 60), quiet),
         "step": plain(progress(run), quiet),
-        "reward": plain(number(reward), Tone.PLAIN),
+        "reward": _score(run, reward),
         "spark": Spark(entry.rewards, Tone.GOOD if entry.live else Tone.DIM),
         "unusable": plain(str(run.unusable_groups), Tone.WARN if run.unusable_groups else Tone.DIM),
         "sandboxes": plain(
@@ -105,6 +106,13 @@ def run_cells(
         "id": plain(safe(run.run_id, 40), Tone.DIM),
     }
     return tuple(cells[column.key] for column in columns)
+
+
+def _score(run: RunRow, reward: float | None) -> Line:
+    """The reward, or of fine-tuning the held-out loss, which must not be taken for one."""
+    if run.recipe != "sft":
+        return plain(number(reward), Tone.PLAIN)
+    return (("loss ", Tone.DIM), (number(run.info.get("loss", {}).get("last")), Tone.PLAIN))
 
 
 def _bills(entry: RunEntry) -> Line:
@@ -164,7 +172,7 @@ def _left(entry: RunEntry) -> Line:
 def _facts(entry: RunEntry, own_pid: int) -> list[Line]:
     run = entry.run
     gap: Span = ("   ", Tone.PLAIN)
-    loss = "loss" if run.recipe == "sft" else "reward"
+    [(score, ends)] = score_value(run).items()
     # The course is the newest steps only: an early best would be missed, so first and last count too.
     known = [value for value in (*entry.rewards, run.reward_first, run.reward_last) if value is not None]
     best = max((value for value in known if math.isfinite(value)), default=None)
@@ -191,12 +199,10 @@ def _facts(entry: RunEntry, own_pid: int) -> list[Line]:
             *((gap, (size, Tone.PLAIN), (" attempts a step", Tone.DIM)) if size else ()),
         ),
         (
-            (f"{loss} ", Tone.DIM),
-            (f"{number(run.reward_first)} → {number(run.reward_last)}", Tone.PLAIN),
-            *(((f"  best {number(best)}", Tone.DIM),) if best is not None and loss == "reward" else ()),
-            gap,
-            ("unusable groups ", Tone.DIM),
-            (str(run.unusable_groups), Tone.WARN if run.unusable_groups else Tone.PLAIN),
+            (f"{'held-out loss' if score == 'loss' else score} ", Tone.DIM),
+            (f"{number(ends['first'])} → {number(ends['last'])}", Tone.PLAIN),
+            *(((f"  best {number(best)}", Tone.DIM),) if best is not None and score == "reward" else ()),
+            *(_unusable(run) if score == "reward" else ()),
             *((gap, ("sandboxes ", Tone.DIM), (str(entry.sandboxes), Tone.PLAIN)) if entry.sandboxes else ()),
         ),
         (
@@ -206,6 +212,11 @@ def _facts(entry: RunEntry, own_pid: int) -> list[Line]:
             *_saved(entry),
         ),
     ]
+
+
+def _unusable(run: RunRow) -> Line:
+    number_of = (str(run.unusable_groups), Tone.WARN if run.unusable_groups else Tone.PLAIN)
+    return (("   unusable groups ", Tone.DIM), number_of)
 
 
 def _saved(entry: RunEntry) -> Line:
