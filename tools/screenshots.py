@@ -1,7 +1,7 @@
 """Pictures of every screen, taken from the real app on a store filled the same way every time.
 
-``uv run python -m tools.screenshots [DIRECTORY] [--png]`` writes ``screenshots/*.svg``, and with ``--png`` a PNG beside
-each (with ``rsvg-convert``; they are for looking, not for the repository).
+``uv run python -m tools.screenshots [DIRECTORY] [--png]`` writes ``screenshots/*.svg`` at 120x40, and with ``--png`` a
+PNG beside each (with ``rsvg-convert``). Other sizes are in the snapshots of tests/app/test_snapshots.py.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from loops_tui.app import LoopsApp
 from loops_tui.link import make_hosting, open_store
 from tools.sample_store import fill, fill_leases
 
-SIZES = {"120x40": (120, 40), "80x24": (80, 24)}
+SIZES = {"120x40": (120, 40)}
 WAIT_SECONDS = 30.0
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "tool_agent"
 
@@ -85,6 +85,9 @@ PICTURES = (
         (("2", "✓ train_local.toml"), ("enter", "[Editor]"), ("down " * 31 + "end", "group_size")),
         config=True,
     ),
+    Picture("checkpoints", (("5", "step-000005"),)),
+    Picture("compare", (("down down space down down space v", "difference"),)),
+    Picture("search", (("F", "Search"), ("n a m e s enter", "28 hits"))),
     Picture("help", (_RUN, ("question_mark", "Keys"))),
     Picture("stop", (_RUN, ("s", "Stop this run?"))),
     Picture("sandboxes", (("4", "14 in use"),), sandboxes=True),
