@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from engine.store.leases import LeaseView
 from engine.store.rows import HostRow, LeaseRow, LeaseState, PaceRow
+
+if TYPE_CHECKING:
+    from engine.store.leases import LeaseView  # with the store's codec, which the first paint can do without
 
 NOT_KNOWN = "–"
 
