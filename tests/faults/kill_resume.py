@@ -1,11 +1,12 @@
 """Kill -9 of a run at random moments, each followed by a resume to the end: nothing may be lost, doubled or left.
 
-``uv run python -m tests.faults.kill_resume [--kills 100] [--sandboxed 10] [--again 0.2] [--seed 0] [--json]``
+``uv run python -m tests.faults.kill_resume [--kills 100] [--sandboxed 10] [--sft 10] [--again 0.2] [--seed 0] [--json]``
 
 The run has 20 steps and a checkpoint every second one. It is run once without a kill, and then killed at moments that
 are spread over the same time; some resumes are killed as well. Afterwards every run must have its steps exactly once,
 in the store and in ``steps.jsonl``, each task used as often as without a kill, each attempt once, and no lease. The
-last ``--sandboxed`` kills are of the tool agent with its sandboxes, with fewer steps. The exit status is 0 if that
+first ``--sandboxed`` kills are of the tool agent with its sandboxes, with fewer steps; the next ``--sft`` are of
+supervised fine-tuning, where each step must have the loss that it has without a kill. The exit status is 0 if that
 always held. Equal rewards are counted, and told as ``same_rewards``.
 """
 
@@ -44,6 +45,8 @@ class Kind:
     sets: tuple[str, ...]
 
     def config(self, project: Path) -> str:
+        if self.name == "sft":
+            return str(make_rows(project))
         return str(make_project(project)) if self.name == "plain" else str(TOOL_AGENT)
 
     def words(self, project: Path) -> list[str]:
@@ -52,6 +55,7 @@ class Kind:
 
 
 PLAIN = Kind("plain", 20, ())
+SFT = Kind("sft", 20, ())
 SANDBOXED = Kind(
     "sandboxed",
     6,
@@ -62,6 +66,27 @@ SANDBOXED = Kind(
         "sampling.max_tokens=40",
     ),
 )
+
+
+def make_rows(project: Path) -> Path:
+    """An SFT project of 40 rows, trained on twice, in steps of four."""
+    rows = [
+        {
+            "messages": [
+                {"role": "user", "content": f"Which one is {number}?"},
+                {"role": "assistant", "content": answer},
+            ]
+        }
+        for number in range(40)
+        for answer in (("chess", "rugby", "tennis")[number % 3],)
+    ]
+    (project / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = project / "train.toml"
+    config.write_text(
+        'recipe = "sft"\n[data]\ntrain = "train.jsonl"\n[model]\nbase_model = "loops-demo-1m"\nmax_seq_len = 96\n'
+        '[training]\nepochs = 2\nbatch_size = 4\nlearning_rate = 0.01\n[compute]\nscope = "local"\n'
+    )
+    return config
 
 
 def start(project: Path, words: Sequence[str]) -> subprocess.Popen[str]:
@@ -149,13 +174,17 @@ def read(project: Path, steps: int) -> Story:
     in_file = [json.loads(line)["step"] for line in (directory / "steps.jsonl").read_text().splitlines()]
     if in_file != wanted:
         wrong.append(f"steps in steps.jsonl: {in_file}")
-    lines = [json.loads(line) for line in (directory / "rollouts.jsonl").read_text().splitlines()]
+    rollouts = directory / "rollouts.jsonl"  # supervised fine-tuning has none
+    lines = [json.loads(line) for line in rollouts.read_text().splitlines()] if rollouts.exists() else []
     told = sorted((line["group_id"], line["attempt"]) for line in lines)
     if told != sorted((row.group_id, row.attempt) for row in attempts):
         wrong.append(f"rollouts.jsonl has {len(told)} attempts, the store {len(attempts)}")
     if sorted(group.group_id for group in groups) != list(range(len(groups))):
         wrong.append("group ids have gaps")
     rewards = sorted((row.group_id, row.attempt, row.reward, row.advantage) for row in attempts)
+    if run.recipe == "sft":  # equal losses of all steps: each trained on the same rows, from the same weights
+        names = ("epoch", "rows", "learning_rate", "loss")
+        rewards = [(row.step, *(row.metrics.get(name) for name in names)) for row in rows]
     return Story(Counter(group.task_id for group in groups), rewards, wrong)
 
 
@@ -175,6 +204,8 @@ def one_kill(kind: Kind, moments: random.Random, span: float, again: float, whol
         if run.state is not RunState.DONE:
             to_end(project, words)
         story = read(project, kind.steps)
+    if kind.name == "sft" and story.rewards != whole.rewards:
+        story.wrong.append("a step was trained on other rows, or from other weights, than without a kill")
     if story.tasks != whole.tasks:
         story.wrong.append(f"tasks used {dict(story.tasks)}, without a kill {dict(whole.tasks)}")
     return story
@@ -186,6 +217,7 @@ def main() -> int:
     parser.add_argument(
         "--sandboxed", type=int, default=10, help="so many of the kills are of the tool agent"
     )
+    parser.add_argument("--sft", type=int, default=10, help="so many of them are of supervised fine-tuning")
     parser.add_argument("--again", type=float, default=0.2, help="share of resumes that are killed as well")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true", help="print one JSON value")
@@ -196,7 +228,13 @@ def main() -> int:
     spans: dict[str, float] = {}
     wholes: dict[str, Story] = {}
     for number in range(chosen.kills):
-        kind = SANDBOXED if number >= chosen.kills - chosen.sandboxed else PLAIN
+        kind = (
+            PLAIN
+            if number >= chosen.sandboxed + chosen.sft
+            else SFT
+            if number >= chosen.sandboxed
+            else SANDBOXED
+        )
         if kind.name not in wholes:
             with tempfile.TemporaryDirectory() as place:
                 _, spans[kind.name] = to_end(Path(place), kind.words(Path(place)))
