@@ -15,6 +15,7 @@ from engine.rewards.changes import ChangeLimits, Content, as_bytes, collect_chan
 from engine.rewards.protected import FORBIDDEN_CODE, HOOKS, Refused, require_allowed
 from engine.rewards.scored import Reward
 from engine.sandboxes.contract import Sandbox
+from engine.store.reward_names import REFUSED
 
 type Kind = Literal["script", "unittest", "command"]
 type Why = Literal["passed", "failed", "refused", "nothing_written", "timed_out", "limits", "cut"]
@@ -86,7 +87,7 @@ class Verdict:
     def reward(self, value: float = 1.0, *, partial: bool = False) -> Reward:
         """``value`` for a suite that passes, otherwise 0, or with ``partial`` the share of the tests that pass."""
         earned = self.fraction if partial else float(self.ok)
-        return Reward(value * earned, reason=self.reason)
+        return Reward(value * earned, reason=f"{REFUSED if self.why == 'refused' else ''}{self.reason}")
 
 
 async def run_suite(

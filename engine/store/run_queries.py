@@ -79,6 +79,15 @@ class RunQueries:
             [run_id, eval_id],
         )
 
+    def newest_attempts(self: _Reading, run_id: str, limit: int) -> list[AttemptRow]:
+        """Attempts of training, those of the newest group first."""
+        return self._rows(
+            AttemptRow,
+            "SELECT * FROM attempts WHERE run_id = ? AND group_id >= 0 "
+            "ORDER BY group_id DESC, attempt DESC LIMIT ?",
+            [run_id, limit],
+        )
+
     def reward_counts(self: _Reading, run_id: str, *, step: int | None = None) -> dict[float, int]:
         """How many attempts of training earned which reward, in one step or in all of them."""
         where, values = _of_step(step)
