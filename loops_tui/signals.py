@@ -1,4 +1,4 @@
-"""The signals of an unhealthy RL run, each with the numbers it rests on and what to do about it: pure functions.
+"""The signals of an unhealthy run, each with the numbers it rests on and what to do about it: pure functions.
 
 Groups that score alike teach nothing; attempts that run out of turns are not solving anything; a reward that climbs
 faster than the task should allow is the usual sign of an exploit; a sampler that disagrees with the trainer spoils
@@ -23,6 +23,9 @@ OUT_OF_ROOM = 0.3  # share of attempts
 GROWING = (0.15, 0.1)  # a share this high, and this much above where it began
 UNPARSABLE = 0.2
 LOST_SHARE = 0.1
+WORSE_VALIDATIONS = 2  # in a row
+WORSE_BY = 0.01  # of the best validation loss
+REFUSED_SHARE = 0.01  # of the training rows
 ALIKE_RUN = 6  # finished groups in a row
 MANY_UNUSABLE = (16, 0.5)  # of so many of the newest groups, this share
 ADVICE_GROUPS = 12  # the newest ones, from which the advice is drawn: what the policy does now
@@ -68,8 +71,10 @@ def signals(
     found: list[Finding] = []
     if done:
         found.extend(_numbers(done))
+        found.extend(_overfits(done))
         found.extend(_disagreement(run, done))
     found.extend(_groups_alike(ended))
+    found.extend(_refused(run))
     if done:
         found.extend(_out_of_room(done))
         found.extend(_lost(run, done[-1].metrics))
@@ -97,6 +102,36 @@ def _numbers(done: Sequence[StepRow]) -> Iterable[Finding]:
             "conversations break into segments: what was sampled cannot be continued token by token",
             f"{segments:.2f} segments an attempt",
             "look at the renderer; prompts are read and trained again for each segment",
+        )
+
+
+def _overfits(done: Sequence[StepRow]) -> Iterable[Finding]:
+    """The validation loss above its best, twice in a row at least, while the training loss went on falling."""
+    held = [step for step in done if "loss/validation" in step.metrics]
+    if not held:
+        return
+    best = min(held, key=lambda step: step.metrics["loss/validation"])
+    later = held[held.index(best) + 1 :]
+    low, last = best.metrics["loss/validation"], held[-1].metrics["loss/validation"]
+    fell = done[-1].metrics.get("loss", math.inf) < best.metrics.get("loss", -math.inf)
+    if len(later) >= WORSE_VALIDATIONS and last > low * (1 + WORSE_BY) and fell:
+        yield Finding(
+            Tone.WARN,
+            "the validation loss rises while the training loss falls: it learns its rows by heart",
+            f"validation {number(low, 3)} at step {best.step}, now {number(last, 3)}",
+            f"take the checkpoint nearest to step {best.step}; early_stop_after ends such a run by itself",
+        )
+
+
+def _refused(run: RunRow) -> Iterable[Finding]:
+    """Rows of the training data that are left out."""
+    data = run.info.get("data")
+    refused, rows = (data.get("refused"), data.get("rows")) if isinstance(data, dict) else (None, None)
+    if isinstance(refused, int) and isinstance(rows, int) and refused > 0:
+        yield Finding(
+            Tone.WARN if refused > REFUSED_SHARE * rows else Tone.INFO,
+            f"{refused:,} of {rows:,} training rows are refused",
+            remedy="check lists them with file, line and reason",
         )
 
 

@@ -14,9 +14,9 @@ from engine.store.rows import AttemptRow, GroupRow
 from loops_tui.feed import ReadPlan
 from loops_tui.health import Finding
 from loops_tui.screens.base import Banner, TopLine
-from loops_tui.screens.run_controls import RunControls
-from loops_tui.screens.run_keys import IN_TAB, RUN_BINDINGS, SIDES, TABS
+from loops_tui.screens.run_keys import RUN_BINDINGS, TABS
 from loops_tui.screens.run_panes import AttemptPane, LogPane, RunHeader, SidePane
+from loops_tui.screens.run_places import RunPlaces
 from loops_tui.screens.run_plot import CurvePane
 from loops_tui.screens.run_read import RunView, RunWatch, RunWish
 from loops_tui.screens.run_tables import (
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 CLOCK_SECONDS = 1.0
 
 
-class RunScreen(RunControls):
+class RunScreen(RunPlaces):
     """A run, of this process or of any other."""
 
     AUTO_FOCUS = ""  # which pane it is depends on the room there is
@@ -61,12 +61,8 @@ class RunScreen(RunControls):
         self.held = False
         self._watch = RunWatch(run_id)
         self._wish = RunWish()
-        self._tab = "overview"
-        self._side = SIDES[0]
-        self._zoomed = False
         self._bins: list[Bin] = []
         self._keys_for: object = None
-        self.add_class("-tab-overview")  # from the start: a class that changes lays everything out anew
 
     def compose(self) -> ComposeResult:
         yield TopLine()
@@ -106,25 +102,9 @@ class RunScreen(RunControls):
             with Horizontal(id="bottom"):
                 yield LogPane()
                 yield AttemptPane()
+                yield SidePane("data")
         yield FilterLine("text to find in the log; enter keeps the search, . and , go from match to match")
         yield KeyBar()
-
-    @property
-    def groups(self) -> VirtualTable[GroupRow]:
-        return cast("VirtualTable[GroupRow]", self.query_one("#groups", VirtualTable))
-
-    @property
-    def attempts(self) -> VirtualTable[AttemptRow]:
-        return cast("VirtualTable[AttemptRow]", self.query_one("#attempts", VirtualTable))
-
-    @property
-    def rewards(self) -> VirtualTable[Bin]:
-        return cast("VirtualTable[Bin]", self.query_one("#rewards", VirtualTable))
-
-    @property
-    def tabbed(self) -> bool:
-        """Whether panes are shown one at a time."""
-        return self.is_compact or self._zoomed
 
     def on_mount(self) -> None:
         self.groups.border_title = "Groups"
@@ -132,7 +112,7 @@ class RunScreen(RunControls):
         self.rewards.border_title = "Rewards"
         self.log_view.entitle()
         self.query_one(TopLine).write([self.app.project_dir.name or "/", "Runs", self.run_id])
-        self._choose_tab("overview")
+        self.choose_tab("overview")
         self.set_interval(CLOCK_SECONDS, self._tick)
 
     # -- rows --------------------------------------------------------------------------------------------------
@@ -153,9 +133,11 @@ class RunScreen(RunControls):
         if replace(view.wish, histogram=False) != self._wish:
             return  # something else was chosen while this was read
         self.view = replace(view, pointed=self.curve.cursor)
-        self._show()
+        if view.supervised and not self.supervised:
+            self.become_supervised()
+        self.show_rows()
 
-    def _show(self) -> None:
+    def show_rows(self) -> None:
         view = self.view
         if view is None:
             return
@@ -169,6 +151,8 @@ class RunScreen(RunControls):
         if shown in (None, "overview"):
             self.curve.write(view)
             self._show_side(view, found)
+            if view.supervised:
+                self.query_one("#data", SidePane).write(view, found, "data")
         if shown in (None, "groups"):
             self.groups.show(view.groups)
             entitle(self.groups, groups_title(view), why_rejected(self.groups.cursor_item))
@@ -199,7 +183,7 @@ class RunScreen(RunControls):
             entitle(self.rewards, of, histogram_words(view.rewards))
         if self._side != "rewards" or self.has_class("-huge"):
             what = self._side if self._side != "rewards" else "step"
-            self.query_one(SidePane).write(view, found, what)
+            self.query_one("#side", SidePane).write(view, found, what)
 
     def _show_attempt(self) -> None:
         now = self.view.now if self.view is not None else time.time()
@@ -236,74 +220,11 @@ class RunScreen(RunControls):
             self.refresh_bindings()
             self.app.poke()
 
-    # -- places ------------------------------------------------------------------------------------------------
-
-    def _choose_tab(self, tab: str) -> None:
-        self._tab = tab
-        for name in TABS:
-            if self.has_class(f"-tab-{name}") != (name == tab):
-                self.set_class(name == tab, f"-tab-{name}")
-        self.query_one(TabLine).write(tab)
-        if self.tabbed:
-            self._focus_tab()
-        elif self.focused is None:
-            self.groups.focus()
-        self.call_after_refresh(self._show)
-
-    def _focus_tab(self) -> None:
-        places = {"overview": self.curve, "groups": self.groups, "attempts": self.attempts}
-        places.get(self._tab, self.log_view).focus()
-
-    def on_resize(self) -> None:
-        self.call_after_refresh(self._settle)
-
-    def _settle(self) -> None:
-        """After a change of size: the focus belongs in a pane that is shown."""
-        if self.tabbed and (self.focused is None or self.focused.id not in IN_TAB[self._tab]):
-            self._focus_tab()
-        self._show()
-
-    def on_tab_line_chosen(self, event: TabLine.Chosen) -> None:
-        self._choose_tab(event.tab)
-
-    def action_tab(self, by: int) -> None:
-        names = list(TABS)
-        self._choose_tab(names[(names.index(self._tab) + by) % len(names)])
-
-    def action_zoom(self) -> None:
-        self._zoomed = not self._zoomed
-        focused = self.focused
-        self.set_class(self._zoomed, "-zoom")
-        tab = focused.id if focused is not None and focused.id in TABS else "overview"
-        self._choose_tab(tab if self._zoomed else self._tab)
-        if focused is not None:
-            focused.focus()
-        self.refresh_bindings()
-
-    def show_overview(self) -> None:
-        if self.tabbed and self._tab != "overview":
-            self._choose_tab("overview")
-
-    def action_side(self) -> None:
-        self._side = SIDES[(SIDES.index(self._side) + 1) % len(SIDES)]
-        self.set_class(self._side == "rewards", "-side-rewards")
-        self.show_overview()
-        if self._side == "rewards":
-            self.rewards.focus()
-        elif self.focused is self.rewards or self.focused is None:
-            self.curve.focus()
-        self.app.poke()
-        self.call_after_refresh(self._show)
-
     # -- keys --------------------------------------------------------------------------------------------------
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         view = self.view if self.is_mounted else None
         live = view is not None and not view.run.state.final
-        if action == "tab":
-            return self.tabbed
-        if action == "zoom":
-            return not self.is_compact
         if action == "hold":
             return live or self.held
         if action == "open":
@@ -338,19 +259,19 @@ class RunScreen(RunControls):
 
     def _go_to_attempts(self) -> None:
         if self.tabbed:
-            self._choose_tab("attempts")
+            self.choose_tab("attempts")
         self.attempts.focus()
 
     def on_curve_pane_pointed(self, event: CurvePane.Pointed) -> None:
         if self.view is not None:
             self.view = replace(self.view, pointed=event.step)
-            self._show()
+            self.show_rows()
 
     def on_curve_pane_chosen(self, event: CurvePane.Chosen) -> None:
         self.groups.touched = self.attempts.touched = False
         self._want(RunWish(step=event.step))
         if self.tabbed:
-            self._choose_tab("groups")
+            self.choose_tab("groups")
         self.groups.focus()
 
     def _open_transcript(self, group_id: int, attempt: int) -> None:
@@ -361,7 +282,7 @@ class RunScreen(RunControls):
 
     def action_open(self) -> None:
         if self.tabbed and self._tab not in ("groups", "attempts"):
-            self._choose_tab("groups")
+            self.choose_tab("groups")
         elif self._tab == "attempts" if self.tabbed else self.attempts.has_focus:
             self.attempts.action_open()
         else:
@@ -370,7 +291,7 @@ class RunScreen(RunControls):
     def action_hold(self) -> None:
         self.held = not self.held
         self.update_banner()
-        self._show()
+        self.show_rows()
         if not self.held:
             self.app.poke()
 

@@ -83,6 +83,7 @@ FIGURES = (
         (Curve("loss", "training", Tone.INFO), Curve("loss/validation", "validation", Tone.ACCENT)),
         lower_is_better=True,
     ),
+    Figure("rate", "Learning rate", (Curve("learning_rate", "learning rate", Tone.INFO),)),
 )
 
 TIME_PARTS = ("sampling", "environment", "grading", "setup", "training", "publishing", "idle")

@@ -11,10 +11,11 @@ from loops_tui.health import Finding
 from loops_tui.lease_words import coarse, counted
 from loops_tui.screens.run_curves import time_parts
 from loops_tui.screens.run_read import RunView
+from loops_tui.screens.run_supervised import update_lines
 from loops_tui.signals import first_of
 from loops_tui.theme import Tone
 from loops_tui.widgets.safe_text import safe
-from loops_tui.widgets.spans import Line, plain, spread
+from loops_tui.widgets.spans import Line, fact, plain
 from loops_tui.widgets.step_bar import share_bar, share_legend
 from loops_tui.widgets.wrapping import wrap
 from loops_tui.wording import ago, count, duration, number, signed, words
@@ -27,10 +28,11 @@ WATCHED = (
     "held-out reward that does not follow",
     "a sampler that disagrees with the trainer",
 )
-
-
-def _row(label: str, value: str, width: int, tone: Tone = Tone.PLAIN, change: Line = ()) -> Line:
-    return spread(plain(label, Tone.DIM), ((value, tone), *change), width)
+WATCHED_SUPERVISED = (
+    "a loss that is no number",
+    "a validation loss that rises while the training loss falls",
+    "rows that are refused",
+)
 
 
 # -- a step --------------------------------------------------------------------------------------------------------
@@ -55,13 +57,16 @@ def step_lines(view: RunView, width: int) -> list[Line]:
     before_row = next((row for row in view.steps if row.step == step.step - 1), None)
     before = before_row.metrics if before_row is not None else {}
     lines = [_figure(label, name, now, before, width) for label, name in _NAMED if name in now]
+    if view.supervised:
+        lines.extend(update_lines(now, width))
     lines.extend(_discards(now, width))
     lines.extend(_divergence(now, width))
     lines.extend(_lag(view, step, width))
     lines.extend(_speed(now, width))
     shares = time_parts(step, before_row)
+    if shares or view.supervised:
+        lines.append(fact("step took", duration(now.get("time/step")), width))
     if shares:
-        lines.append(_row("step took", duration(now.get("time/step")), width))
         lines.append(share_bar(shares, width))
         lines.extend(share_legend(shares, width))
     lines.extend(_endings(now, width))
@@ -79,7 +84,7 @@ def _figure(label: str, name: str, now: Mapping[str, float], before: Mapping[str
             tone = Tone.GOOD if up else Tone.WARN
         arrow = "=" if abs(difference) < 0.005 else "▲" if up else "▼"
         change = ((f" {arrow} {signed(difference):>5}", tone),)
-    return _row(label, number(value, 3 if "loss" in name else 2), width, change=change)
+    return fact(label, number(value, 3 if "loss" in name else 2), width, change=change)
 
 
 def _discards(now: Mapping[str, float], width: int) -> list[Line]:
@@ -87,13 +92,13 @@ def _discards(now: Mapping[str, float], width: int) -> list[Line]:
     if alike is None:
         return []
     of = f" of {finished:.0f}" if finished is not None else ""
-    lines = [_row("groups all alike", f"{alike:.0f}{of}", width, Tone.WARN if alike else Tone.PLAIN)]
+    lines = [fact("groups all alike", f"{alike:.0f}{of}", width, Tone.WARN if alike else Tone.PLAIN)]
     many = now.get("discard/groups/too_many_losses", 0.0)
     if many:
-        lines.append(_row("groups with many lost", f"{many:.0f}{of}", width, Tone.WARN))
+        lines.append(fact("groups with many lost", f"{many:.0f}{of}", width, Tone.WARN))
     lost = now.get("discard/attempts", 0.0)
     if lost:
-        lines.append(_row("attempts lost", f"{lost:.0f}", width, Tone.WARN))
+        lines.append(fact("attempts lost", f"{lost:.0f}", width, Tone.WARN))
     return lines
 
 
@@ -102,10 +107,10 @@ def _divergence(now: Mapping[str, float], width: int) -> list[Line]:
     if values[2] is None:
         return []
     v1, v2, k3 = ("–" if value is None else "0" if not value else number(value) for value in values)
-    lines = [_row("KL sampler/trainer k3", k3, width), _row("KL v1, v2", f"{v1}, {v2}", width)]
+    lines = [fact("KL sampler/trainer k3", k3, width), fact("KL v1, v2", f"{v1}, {v2}", width)]
     ess = first_of(now, "ess_fraction")
     if ess is not None and ess < 0.995:
-        lines.append(_row("effective samples", f"{ess:.0%}", width))
+        lines.append(fact("effective samples", f"{ess:.0%}", width))
     return lines
 
 
@@ -121,7 +126,7 @@ def _lag(view: RunView, step: StepRow, width: int) -> list[Line]:
     if not lags or lags[-1] <= 0:
         return []
     mean = sum(lags) / len(lags)
-    return [_row("policies behind", f"{mean:.1f}, at most {lags[-1]}", width)]
+    return [fact("policies behind", f"{mean:.1f}, at most {lags[-1]}", width)]
 
 
 def _speed(now: Mapping[str, float], width: int) -> list[Line]:
@@ -129,7 +134,7 @@ def _speed(now: Mapping[str, float], width: int) -> list[Line]:
     if sampled is None:
         return []
     rate_text = f", {count(rate)}/s" if rate else ""
-    return [_row("tokens sampled", f"{count(sampled)}{rate_text}", width)]
+    return [fact("tokens sampled", f"{count(sampled)}{rate_text}", width)]
 
 
 def _endings(now: Mapping[str, float], width: int) -> list[Line]:
@@ -141,7 +146,7 @@ def _endings(now: Mapping[str, float], width: int) -> list[Line]:
         parts = name.split("/")[1:]
         label = words(": ".join(parts))
         value = f"{now[name]:.0%}" if len(parts) > 1 else number(now[name])
-        lines.append(_row(safe(label, 60), value, width))
+        lines.append(fact(safe(label, 60), value, width))
     return lines
 
 
@@ -164,7 +169,7 @@ def health_lines(found: Sequence[Finding], run: RunRow, width: int) -> list[Line
         lines.append(plain(told, Tone.GOOD))
         lines.append(())
         lines.append(plain("watched are", Tone.DIM))
-        for text in WATCHED:
+        for text in WATCHED_SUPERVISED if run.recipe == "sft" else WATCHED:
             pieces = list(wrap(text, max(10, width - 2)))
             lines.extend(
                 plain(("· " if place == 0 else "  ") + piece, Tone.DIM) for place, piece in enumerate(pieces)
@@ -185,35 +190,35 @@ def run_lines(view: RunView, width: int) -> list[Line]:
         *_loops(view, width),
     ]
     lines.append(())
-    lines.append(_row("model", safe(run.base_model, 60), width))
+    lines.append(fact("model", safe(run.base_model, 60), width))
     shape = f"{run.groups_per_step} × {run.group_size} attempts a step" if run.group_size else ""
-    lines.append(_row(f"{run.recipe} {run.mode}".strip(), shape, width))
+    lines.append(fact(f"{run.recipe} {run.mode}".strip(), shape, width))
     if run.info.get("isolation"):
-        lines.append(_row("sandboxes", safe(str(run.info["isolation"]), 40), width))
+        lines.append(fact("sandboxes", safe(str(run.info["isolation"]), 40), width))
     if view.sandboxes:
-        lines.append(_row("sandboxes in use", str(view.sandboxes), width))
+        lines.append(fact("sandboxes in use", str(view.sandboxes), width))
     for name, value in run.info.items():
         told = ", ".join(str(item) for item in value) if isinstance(value, list) else value
         if name not in _TOLD_ELSEWHERE and isinstance(told, str | int | float) and told != "":
-            lines.append(_row(safe(words(name), 24), safe(str(told), 80), width))
+            lines.append(fact(safe(words(name), 24), safe(str(told), 80), width))
     if view.host is not None and not run.state.final:
-        lines.append(_row("host", f"{view.host.kind}, pid {view.host.pid}", width))
+        lines.append(fact("host", f"{view.host.kind}, pid {view.host.pid}", width))
     for label, path in (("config", run.config_path), ("files", run.run_dir)):
         room = max(8, width - len(label) - 2)
-        lines.append(_row(label, safe(path if len(path) <= room else "…" + path[-room + 1 :]), width))
+        lines.append(fact(label, safe(path if len(path) <= room else "…" + path[-room + 1 :]), width))
     return lines
 
 
 def _saved(view: RunView, width: int) -> list[Line]:
     saved = view.saved
     if not saved:
-        return [_row("checkpoints", "none", width, Tone.DIM)]
+        return [fact("checkpoints", "none", width, Tone.DIM)]
     last = saved[0]
     when = ago(view.now - (last.saved_at or last.created_at)) if view.run.state.final else ""
     many = counted(len(saved), "checkpoint")
-    lines = [_row(many, f"last {safe(last.name, 30)}", width)]
+    lines = [fact(many, f"last {safe(last.name, 30)}", width)]
     if when:
-        lines.append(_row("", f"saved {when}", width, Tone.DIM))
+        lines.append(fact("", f"saved {when}", width, Tone.DIM))
     return lines
 
 
@@ -227,7 +232,7 @@ def _evaluations(evals: Sequence[EvalRow], width: int) -> list[Line]:
             told = f"{number(row.mean)}{low_high}"
         elif row.state == "running" and row.tasks:
             told = f"{row.graded} of {row.tasks * row.attempts}"
-        lines.append(_row(f"◆ {safe(row.eval_id, 24)}", told, width))
+        lines.append(fact(f"◆ {safe(row.eval_id, 24)}", told, width))
     return lines
 
 
@@ -258,11 +263,11 @@ def _spent(run: RunRow, width: int) -> list[Line]:
 def _against(label: str, used: float, most: object, width: int) -> list[Line]:
     told = count(used) if used >= 1000 else number(used)
     if not isinstance(most, int | float) or most <= 0:
-        return [_row(label, told, width)]
+        return [fact(label, told, width)]
     share = used / most
     of = count(float(most)) if most >= 1000 else f"{most:g}"
     tone = Tone.BAD if share >= 1 else Tone.WARN if share >= 0.8 else Tone.PLAIN
-    return [_row(label, f"{told} of {of} ({share:.0%})", width, tone)]
+    return [fact(label, f"{told} of {of} ({share:.0%})", width, tone)]
 
 
 def _budget(run: RunRow) -> Mapping[str, Any]:
@@ -277,7 +282,7 @@ def _loops(view: RunView, width: int) -> list[Line]:
     run = view.run
     if run.loops_run_id is None:
         return []
-    lines = [_row(f"Loops, {safe(run.scope, 12)}", safe(run.loops_run_id, 40), width)]
+    lines = [fact(f"Loops, {safe(run.scope, 12)}", safe(run.loops_run_id, 40), width)]
     if run.loops_state is not None:
         bills = run.scope != "local" and run.loops_until is None
         since = (
@@ -286,6 +291,6 @@ def _loops(view: RunView, width: int) -> list[Line]:
             else ""
         )
         lines.append(
-            _row("", f"{safe(run.loops_state, 20)}{since}", width, Tone.WARN if bills else Tone.PLAIN)
+            fact("", f"{safe(run.loops_state, 20)}{since}", width, Tone.WARN if bills else Tone.PLAIN)
         )
     return lines

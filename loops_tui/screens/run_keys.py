@@ -13,6 +13,9 @@ IN_TAB = {
     "log": ("log",),
 }
 SIDES = ("step", "rewards", "health", "run")
+# Fine-tuning has data in place of groups, attempts and rewards.
+SUPERVISED_TABS = {"overview": "Overview", "log": "Log"}
+SUPERVISED_SIDES = ("step", "data", "health", "run")
 
 RUN_BINDINGS: list[BindingType] = [
     Binding("enter", "open", "Open", id="run.open", tooltip="A group's attempts; an attempt's transcript"),
@@ -28,7 +31,7 @@ RUN_BINDINGS: list[BindingType] = [
     Binding("V", "curve(-1)", "Plot before", show=False, id="run.curve_before", tooltip="Plot the figure before"),
     Binding("m", "metric", "Metric", id="run.metric", tooltip="Plot any metric of the run, found by a few letters"),
     Binding("i", "side", "Beside", id="run.side",
-            tooltip="Beside the plot: the step, the rewards, the run's health, the run"),
+            tooltip="Beside the plot: the step, the rewards (or the data), the run's health, the run"),
     Binding("w", "smooth", "Smooth", show=False, id="run.smooth", tooltip="Smooth the curve: not, over 5 or 20 steps"),
     Binding("L", "log_scale", "Log scale", show=False, id="run.log_scale",
             tooltip="Powers of ten on the plot's axis, or not"),

@@ -9,6 +9,7 @@ from loops_tui.health import Finding
 from loops_tui.screens.attempt_time import attempt_lines
 from loops_tui.screens.run_facts import health_lines, run_lines, step_lines
 from loops_tui.screens.run_read import RunView
+from loops_tui.screens.run_supervised import data_lines
 from loops_tui.screens.run_text import LEVELS, header, log_line
 from loops_tui.theme import Tone
 from loops_tui.widgets.search_view import SearchView
@@ -37,10 +38,10 @@ class RunHeader(SpanPane):
 
 
 class SidePane(SpanView):
-    """Beside the plot: a step in numbers, the run's health, or the run's facts."""
+    """Beside the plot: a step in numbers, the run's health, its data, or its facts."""
 
-    def __init__(self) -> None:
-        super().__init__(id="side", classes="pane")
+    def __init__(self, place: str = "side") -> None:
+        super().__init__(id=place, classes="pane")
         self._view: RunView | None = None
         self._findings: Sequence[Finding] = ()
         self._what = "step"
@@ -49,7 +50,12 @@ class SidePane(SpanView):
         keep = what == self._what
         self._view, self._findings, self._what = view, found, what
         step = view.shown_step
-        titles = {"health": "Health", "run": "Run", "step": f"Step {step.step}" if step else "Last step"}
+        titles = {
+            "health": "Health",
+            "run": "Run",
+            "step": f"Step {step.step}" if step else "Last step",
+            "data": "Data and checkpoints",
+        }
         entitle(self, titles[what])
         self._write_lines(keep)
 
@@ -61,6 +67,8 @@ class SidePane(SpanView):
             lines = health_lines(self._findings, view.run, width)
         elif self._what == "run":
             lines = run_lines(view, width)
+        elif self._what == "data":
+            lines = data_lines(view, width)
         else:
             lines = step_lines(view, width)
         self.show(lines, keep=keep)

@@ -147,7 +147,7 @@ class CurvePane(SpanPane, can_focus=True):
         else:
             told = ""
         if self.cursor is not None:
-            told = f"step {self.cursor} · enter shows its groups"
+            told = f"step {self.cursor}" + ("" if view.supervised else " · enter shows its groups")
         entitle(self, title, told)
         lines = (
             self._stack(view, figure, width, height)
@@ -225,7 +225,7 @@ class CurvePane(SpanPane, can_focus=True):
         if action in ("cursor", "edge"):
             return bool(self._finished())
         if action == "choose":
-            return self.cursor is not None
+            return self.cursor is not None and self._view is not None and not self._view.supervised
         return super().check_action(action, parameters)
 
     def _finished(self) -> list[int]:

@@ -20,6 +20,7 @@ from engine.store.rows import (
     StepRow,
 )
 from engine.store.run_queries import StepProgress
+from loops_tui.exploit_signals import ExploitWatch
 from loops_tui.health import Finding
 from loops_tui.signals import signals
 
@@ -75,6 +76,11 @@ class RunView:
     pointed: int | None = None  # the step under the plot's cursor
 
     @property
+    def supervised(self) -> bool:
+        """Whether the run is fine-tuning: without groups, attempts and rewards."""
+        return self.run.recipe == "sft"
+
+    @property
     def group(self) -> GroupRow | None:
         """The group whose attempts are shown."""
         return next((row for row in self.groups if row.group_id == self.group_id), None)
@@ -107,6 +113,7 @@ class RunWatch:
         self._log: list[LogRow] | None = None
         self._phase: tuple[str, float | None] | None = None
         self._counted: tuple[float, Mapping[float, int]] | None = None
+        self._exploits = ExploitWatch(run_id)
 
     def read(self, reader: StoreReader, wish: RunWish) -> RunView:
         """The run now, as far as ``wish`` asks for it."""
@@ -136,7 +143,7 @@ class RunWatch:
             now=now,
             wish=wish,
             names=frozenset(self._names),
-            learning=signals(run, steps, newest, evals),
+            learning=[*signals(run, steps, newest, evals), *self._exploits.read(reader, steps, newest)],
             evals=evals,
             checkpoints=reader.checkpoints(self.run_id),
             rewards=self._read_rewards(reader, wish, run) if wish.histogram else {},
@@ -188,7 +195,7 @@ class RunWatch:
         self, run: RunRow, steps: Sequence[StepRow], progress: StepProgress, now: float
     ) -> float | None:
         """When the phase began, in Unix seconds: by the rows where they tell, else when it was first seen here."""
-        if run.phase == "sampling" and steps:
+        if steps and run.phase == ("training" if run.recipe == "sft" else "sampling"):
             return steps[-1].started_at
         if run.phase == "training" and progress.ready_at is not None:
             return progress.ready_at

@@ -9,6 +9,7 @@ from engine.store.rows import AttemptState, CommandRow, CommandState, LogRow, Ru
 from loops_tui.health import Finding
 from loops_tui.lease_words import coarse, counted
 from loops_tui.screens.run_read import RunView
+from loops_tui.screens.run_supervised import trained_line
 from loops_tui.screens.runs_read import run_seconds
 from loops_tui.screens.runs_text import progress
 from loops_tui.theme import Tone
@@ -45,7 +46,7 @@ def header(view: RunView, found: Sequence[Finding], width: int) -> list[Line]:
     """State, progress, and what is wrong. The first line is where the run stands, the second where its step does."""
     run = view.run
     right: list[Span] = [("step ", Tone.DIM), (progress(run), Tone.STRONG)]
-    if run.policy_version is not None:
+    if run.policy_version is not None and not view.supervised:
         right.extend((("   policy ", Tone.DIM), (f"v{run.policy_version}", Tone.PLAIN)))
     seconds = run_seconds(run, view.now)
     if seconds is not None:
@@ -54,7 +55,7 @@ def header(view: RunView, found: Sequence[Finding], width: int) -> list[Line]:
     if not run.state.final:
         left.extend(_doing(view))
     lines = [spread(tuple(left), tuple(right), width)]
-    lines.append(_progress_line(view, width))
+    lines.append(trained_line(view, width) if view.supervised else _progress_line(view, width))
     asked = asked_words(view.command, view.now)
     lasting = [finding for finding in found if finding.lasting]
     if asked is not None and not run.state.final:

@@ -82,6 +82,11 @@ def spread(left: Line, right: Line, width: int) -> Line:
     return (*pad(left, room - 1), (" ", Tone.PLAIN), *right) if right else pad(left, width)
 
 
+def fact(label: str, value: str, width: int, tone: Tone = Tone.PLAIN, change: Line = ()) -> Line:
+    """A figure under its name: the name at the left edge, the figure at the right one."""
+    return spread(plain(label, Tone.DIM), ((value, tone), *change), width)
+
+
 def strip_of(line: Line, width: int, palette: Palette, base: Style, over: Style | None = None) -> Strip:
     """The line as a strip of exactly ``width`` cells; ``over`` is laid over every span (a cursor)."""
     segments: list[Segment] = []

@@ -27,6 +27,11 @@ class TabLine(SpanPane):
         self._current = next(iter(tabs))
         self._spots: list[tuple[int, int, str]] = []
 
+    def offer(self, tabs: dict[str, str]) -> None:
+        """Other tabs from now on."""
+        self._tabs = tabs
+        self.recompose_lines()
+
     def write(self, current: str) -> None:
         self._current = current
         self.recompose_lines()
