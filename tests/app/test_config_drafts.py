@@ -1,5 +1,6 @@
-# ruff: noqa: ASYNC220, ASYNC240  # a test may wait for the disk and for a process
 """What was typed and not saved is not lost: not when leaving, not in a crash, not to another app."""
+
+# ruff: noqa: ASYNC220, ASYNC240  # a test may wait for the disk and for a process
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-# ruff: noqa: ASYNC240  # a test may wait for the disk
 """The Config screen: files, editing with problems in view, saving, checking, running."""
+
+# ruff: noqa: ASYNC240  # a test may wait for the disk
 
 from __future__ import annotations
 

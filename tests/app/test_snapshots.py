@@ -25,7 +25,7 @@ from tools.sample_store import fill, fill_leases
 from tools.screenshots import EXAMPLE, PICTURES, screen_text
 
 NOW = 1_795_962_901.0  # a Sunday afternoon in November
-SHOWN = "/home/ada/agents"
+SHOWN = "/home/you/agents"
 PID = 4711
 SIZES = ((80, 24), (120, 40), (200, 60))
 SCREENS = ("runs", "run", "transcript", "config", "sandboxes", "checkpoints", "compare", "search")
