@@ -166,7 +166,7 @@ async def _run(sandbox: Sandbox, copy: Mapping[str, bytes], suite: Suite) -> Ver
     await sandbox.write_tree(copy)
     await sandbox.write_tree({"run.py": _INSIDE, "request.json": json.dumps(_request(suite, nonce))}, place)
     done = await sandbox.exec(
-        ["python3", "-I", "-B", f"{place}/run.py"],
+        ["python3", "-I", "-S", "-B", f"{place}/run.py"],
         timeout=suite.seconds + _SLACK_SECONDS,
         max_output=1024 * 1024,
     )
