@@ -42,6 +42,7 @@ def detach_run(
     """Start a detached run, or go on with the run ``resume``, and return its id once it is claimed. Blocks, bounded.
 
     Raises DetachFailed with the other process's own sentence, StoreError where the project directory is unusable.
+    A ctrl+c meanwhile ends the other process too, as a first signal does.
     """
     directory = prepare_directory(project_dir)
     log_path = directory / f"detached-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
@@ -75,6 +76,10 @@ def detach_run(
         said = _read_line(report_read, time.monotonic() + timeout)
     except BrokenPipeError:
         said = None
+    except KeyboardInterrupt:
+        # Whoever takes it back before it is told that the run has begun must not find it running, and billing, later.
+        process.terminate()
+        raise
     finally:
         os.close(report_read)
     if said is None:

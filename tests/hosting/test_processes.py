@@ -14,6 +14,7 @@ import pytest
 
 from engine.hosting.detach import DetachFailed, detach_run
 from engine.store import Store
+from engine.store.processes import process_started
 from engine.store.rows import RunState
 from tests.hosting.stand_ins import make_project
 
@@ -166,6 +167,47 @@ def test_a_detached_run_outlives_its_parent(project_dir: Path) -> None:
         while not reader.run(run_id).state.final:
             time.sleep(0.01)
         assert reader.run(run_id).state is RunState.STOPPED
+
+
+_TAKEN_BACK = """
+import os, signal, sys
+from pathlib import Path
+from engine.hosting import detach
+detach.DETACHED = "tests.hosting.detached_driver"
+read = detach._read_line
+def interrupted(descriptor, deadline):
+    os.kill(os.getpid(), signal.SIGINT)
+    return read(descriptor, deadline)
+detach._read_line = interrupted
+begin = detach.subprocess.Popen
+def started(*arguments, **options):
+    process = begin(*arguments, **options)
+    print(process.pid, flush=True)
+    return process
+detach.subprocess.Popen = started
+try:
+    detach.detach_run("direct/train.toml", [], Path(sys.argv[1]))
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+
+
+def test_a_detached_run_that_is_taken_back_before_it_began_does_not_go_on(project_dir: Path) -> None:
+    parent = subprocess.run(
+        [sys.executable, "-c", _TAKEN_BACK, str(project_dir)],
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert parent.returncode == 130
+    pid = int(parent.stdout)
+    bound = time.monotonic() + 60
+    while process_started(pid) is not None:
+        if time.monotonic() > bound:
+            os.kill(pid, signal.SIGKILL)
+            raise AssertionError("the detached process goes on")
+        time.sleep(0.01)
+    if Store.exists(project_dir):
+        with Store.open(project_dir) as store:
+            assert [run for run in store.reader().runs(9) if not run.state.final] == []
 
 
 def test_a_detached_run_that_cannot_begin_says_why(project_dir: Path) -> None:
