@@ -112,6 +112,17 @@ def _capabilities(project: Project, episode: LoadedEpisode) -> str:
 def _check_sampling(project: Project, report: CheckReport) -> None:
     """The trainer scores every token at temperature 1 over the whole vocabulary; other samplers bias the ratio."""
     sampling = project.rl.sampling
+    training, k = project.rl.training, project.rl.max_steps_off_policy
+    if k > 0 and training.loss == "importance_sampling":
+        report.add(
+            Severity.WARNING,
+            project.loaded.problem(
+                "training.loss",
+                f"[training] loss 'importance_sampling' is not clipped, and samples may be {k} updates old: a ratio far "
+                "from 1 can ruin the policy",
+                'Use loss = "cispo" or "ppo"',
+            ),
+        )
     doubts = []
     if sampling.temperature != 1.0:
         doubts.append(("temperature", sampling.temperature, "1.0"))
@@ -145,12 +156,16 @@ def _phases(project: Project) -> dict[str, float]:
 def _training_lines(project: Project) -> list[str]:
     training, phases = project.rl.training, _phases(project)
     clock = " + ".join(f"{name} {seconds:g}" for name, seconds in phases.items())
+    delta = f"{project.rl.max_policy_delta_in_trajectory} within an attempt"
+    age = f" (at most {project.rl.max_steps_off_policy} updates off policy, {delta})"
+    ahead = project.rl.setups_ahead
     return [
-        f"Mode: {training.mode}; batch: {training.groups_per_step} × {training.group_size}",
+        f"Mode: {training.mode}{age if training.mode == 'async' else ''}; batch: {training.groups_per_step} × {training.group_size}",
         f"Loss: {training.loss}",
         f"Loss aggregation: {training.loss_aggregation}",
         f"Rollout clock: {sum(phases.values()):g}s ({clock})",
-        f"Concurrency: {project.rl.max_concurrent_rollouts} attempts at once, grading included",
+        f"Concurrency: {project.rl.max_concurrent_rollouts} sampling{f' (+{ahead} started ahead)' if ahead else ''}; "
+        f"{project.rl.max_concurrent_grading} grading",
     ]
 
 

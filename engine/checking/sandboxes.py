@@ -99,6 +99,17 @@ def _minutes(seconds: float) -> str:
 
 def _check_room(project: Project, report: CheckReport) -> None:
     attempts, limits = project.rl.max_concurrent_rollouts, project.rl.providers.blaxel
+    ahead = project.rl.training.setups_ahead or 0
+    if attempts <= limits.max_live < attempts + ahead:
+        report.add(
+            Severity.WARNING,
+            project.loaded.problem(
+                "training.setups_ahead",
+                f"{attempts} attempts and {ahead} set up ahead may want a sandbox, and this project may have "
+                f"{limits.max_live} Blaxel sandboxes: those set up ahead would take room from those that run",
+                f"Set it to {limits.max_live - attempts} or less, or leave it out",
+            ),
+        )
     if attempts > limits.max_live:
         report.add(
             Severity.WARNING,
@@ -136,11 +147,15 @@ def _warn_of_isolation(project: Project, found: ProviderReport, report: CheckRep
         loud, remedy = "", None  # said once
 
 
-def open_files_needed(attempts: int, creates: int) -> int:
-    """Open files of the engine's process with so many attempts at once (an estimate; see the constants)."""
+def open_files_needed(attempts: int, creates: int, beside: int = 0) -> int:
+    """Open files of the engine's process with so many attempts sampling at once (an estimate; see the constants).
+
+    ``beside``: attempts with a sandbox that are set up ahead or graded.
+    """
     return (
         FILES_OF_A_RUN
-        + attempts * (FILES_PER_SANDBOX + FILES_PER_REQUEST)
+        + attempts * FILES_PER_REQUEST
+        + (attempts + beside) * FILES_PER_SANDBOX
         + min(attempts, creates) * FILES_BEING_MADE
     )
 
@@ -148,7 +163,8 @@ def open_files_needed(attempts: int, creates: int) -> int:
 def _check_open_files(project: Project, settings: SandboxSettings, report: CheckReport) -> None:
     limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     attempts = project.rl.max_concurrent_rollouts
-    needed = open_files_needed(attempts, settings.max_concurrent_creates)
+    beside = project.rl.setups_ahead + project.rl.max_concurrent_grading
+    needed = open_files_needed(attempts, settings.max_concurrent_creates, beside)
     if limit == resource.RLIM_INFINITY or needed <= limit:
         return
     certain = attempts * FILES_PER_SANDBOX >= limit

@@ -31,7 +31,6 @@ _WANTED = {
 _ECHO = ("extra_forbidden", "missing")
 _MOST_LISTED = 12
 _MOST_TOLD = 100  # a file that is no config at all can have a hundred thousand unknown keys
-_LATER_VALUES = {("training.mode", "async")}
 
 
 def explain(error: ValidationError, *, model: type[BaseModel] = Settings) -> list[Problem]:
@@ -113,10 +112,6 @@ def _explain_one(detail: ErrorDetails, model: type[BaseModel]) -> Problem:
         section = _is_section(key, model)
         what = f"the table [{key}] is missing" if section else f"{named(key)} is missing"
         return Problem(what, key=key, remedy=f"Add it: {description}" if description else "Add it")
-    if isinstance(given, str) and (key, given) in _LATER_VALUES:
-        return Problem(
-            f'{named(key)} = "{given}" is not available in this version', key=key, remedy='Use "sync"'
-        )
     if kind == "literal_error":
         expected = str(context.get("expected", ""))
         if key == "recipe":

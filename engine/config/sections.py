@@ -193,10 +193,10 @@ class ModelSettings(Section):
 
 
 class TrainingSettings(Section):
-    mode: Literal["sync"] = Field(
+    mode: Literal["sync", "async"] = Field(
         "sync",
         description="'sync': each update trains on groups that the newest policy sampled, and the next groups wait "
-        "for it.",
+        "for it. 'async': later groups are sampled while a step trains; max_steps_off_policy bounds how old they get.",
     )
     group_size: int = Field(
         16,
@@ -224,7 +224,21 @@ class TrainingSettings(Section):
         None,
         ge=1,
         le=100_000,
-        description="Attempts that may run at the same time. Default: group_size x groups_per_step.",
+        description="Attempts that may sample at the same time: a slot is held while run() runs, not for set-up and "
+        "grading. Default: group_size x groups_per_step.",
+    )
+    max_concurrent_grading: int | None = Field(
+        None,
+        ge=1,
+        le=100_000,
+        description="Attempts that may be graded at the same time. Default: max_concurrent_rollouts.",
+    )
+    setups_ahead: int | None = Field(
+        None,
+        ge=0,
+        le=100_000,
+        description="Attempts that may be set up before a slot is free, or before the policy is published that they "
+        "sample from. Default: max_concurrent_rollouts or one step's, if that is less; fewer where max_live is low.",
     )
     learning_rate: float = Field(1e-4, gt=0, le=1, description="Adam's step size; constant through the run.")
     loss: Loss = Field("cispo", description="Policy loss computed by Loops on the sampled tokens.")
@@ -250,13 +264,22 @@ class TrainingSettings(Section):
         0,
         ge=0,
         le=2**31 - 1,
-        description="Seed of the task order and of every sampling request; the same seed gives the same run locally.",
+        description="Seed of the task order and of every sampling request; in sync mode the same seed gives the same "
+        "run locally.",
     )
-    max_steps_off_policy: int = Field(
-        0, ge=0, description="Updates by which a group's policy may be older than its step; 0 in sync mode."
+    max_steps_off_policy: int | None = Field(
+        None,
+        ge=0,
+        le=1000,
+        description="Updates by which a group's policy may be older than the one that is trained on it: more hides "
+        "more waiting. Default: 0 in sync mode, where nothing else is possible, 1 in async mode.",
     )
-    max_policy_delta_in_trajectory: int = Field(
-        0, ge=0, description="Updates that may be published while one attempt runs; 0 in sync mode."
+    max_policy_delta_in_trajectory: int | None = Field(
+        None,
+        ge=0,
+        le=1000,
+        description="Updates that may be published while one attempt runs; a publish waits for attempts that would "
+        "see more. Default: max_steps_off_policy.",
     )
     shuffle_tasks: bool = Field(
         True,

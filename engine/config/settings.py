@@ -74,6 +74,35 @@ class Settings(Section):
             self.training.group_size * self.training.groups_per_step
         )
 
+    @property
+    def max_concurrent_grading(self) -> int:
+        """The limit that holds: the configured one, or as many as may sample."""
+        return self.training.max_concurrent_grading or self.max_concurrent_rollouts
+
+    @property
+    def setups_ahead(self) -> int:
+        """Attempts that may be set up ahead. Where a provider limits its sandboxes, those of attempts that sample or
+        are graded come first."""
+        if self.training.setups_ahead is not None:
+            return self.training.setups_ahead
+        training, table, slots = self.training, self.runtime.config.sandbox, self.max_concurrent_rollouts
+        wanted = min(slots, training.group_size * training.groups_per_step)
+        if table is None or table.provider != "blaxel":
+            return wanted
+        return max(0, min(wanted, self.providers.blaxel.max_live - slots - self.max_concurrent_grading))
+
+    @property
+    def max_steps_off_policy(self) -> int:
+        """Updates by which a trained group's policy may be older; 0 in sync mode."""
+        configured = self.training.max_steps_off_policy
+        return configured if configured is not None else 1 if self.training.mode == "async" else 0
+
+    @property
+    def max_policy_delta_in_trajectory(self) -> int:
+        """Updates that may be published while an attempt runs."""
+        configured = self.training.max_policy_delta_in_trajectory
+        return configured if configured is not None else self.max_steps_off_policy
+
 
 def scope_of(configured: Scope | None, from_environment: str | None) -> EffectiveScope:
     """Where a run goes: the config's word beats BASETEN_LOOPS_SCOPE, which beats Loops' own choice ("auto")."""
@@ -99,13 +128,7 @@ def rule_problems(settings: Settings) -> Iterator[Problem]:
     if settings.runtime.config.sandbox is not None:
         yield from _sandbox_problems(settings.runtime.config.sandbox)
     training, model, sampling = settings.training, settings.model, settings.sampling
-    for key in ("max_steps_off_policy", "max_policy_delta_in_trajectory"):
-        if getattr(training, key) != 0:
-            yield Problem(
-                f"[training] {key} is {getattr(training, key)}, but mode 'sync' never trains on an older policy",
-                key=f"training.{key}",
-                remedy="Set it to 0",
-            )
+    yield from _schedule_problems(settings)
     if training.max_group_losses > training.group_size - 2:
         yield Problem(
             f"[training] max_group_losses is {training.max_group_losses}, but a group of {training.group_size} needs "
@@ -134,6 +157,27 @@ def rule_problems(settings: Settings) -> Iterator[Problem]:
             "[training.loss_config] skip_token_normalization is set by [training] loss_aggregation",
             key="training.loss_config.skip_token_normalization",
             remedy="Remove it and choose loss_aggregation 'sum' or 'token_mean'",
+        )
+
+
+def _schedule_problems(settings: Settings) -> Iterator[Problem]:
+    """Bounds on old policies that do not fit the mode, or each other."""
+    training = settings.training
+    if training.mode == "sync":
+        for key in ("max_steps_off_policy", "max_policy_delta_in_trajectory"):
+            value = getattr(training, key)
+            if value:
+                yield Problem(
+                    f"[training] {key} is {value}, but mode 'sync' never trains on an older policy",
+                    key=f"training.{key}",
+                    remedy="Set it to 0, or set mode = 'async'",
+                )
+    elif settings.max_policy_delta_in_trajectory > settings.max_steps_off_policy:
+        yield Problem(
+            f"[training] max_policy_delta_in_trajectory is {settings.max_policy_delta_in_trajectory}, but an attempt "
+            f"never sees more than max_steps_off_policy = {settings.max_steps_off_policy} updates",
+            key="training.max_policy_delta_in_trajectory",
+            remedy=f"Set it to {settings.max_steps_off_policy} or less, or leave it out",
         )
 
 

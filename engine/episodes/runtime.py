@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from engine.episodes.contract import Episode, Grading, Sampling, Setup, Task, compares, grades
+from engine.episodes.places import Places, Unlimited
 from engine.loops.errors import LoopsUnavailable, one_line
 from engine.policy.conversation import ContextWindowExceeded, ConversationTrace, Model
 from engine.rewards.scored import Reward
@@ -123,8 +124,8 @@ class SandboxSource[LeaseT: LeasedSandbox](Protocol):
 class AttemptPlan:
     """All that is fixed about an attempt before it starts.
 
-    ``sandboxes`` is None for an episode without one. ``model`` makes the policy's face for one try: it is given the trace to write into, the try's number and the
-    waiting listener.
+    ``sandboxes`` is None for an episode without one. ``model`` makes the policy's face for one try: it is given the
+    trace to write into, the try's number and the waiting listener. The deadlines do not count waiting for ``places``.
     """
 
     episode: type[Episode[Any, Any]]
@@ -135,6 +136,7 @@ class AttemptPlan:
     max_retries: int
     model: Callable[[ConversationTrace, int, Callable[[bool], None]], Model]
     sandboxes: SandboxSource[Any] | None = None
+    places: Places = field(default_factory=Unlimited)
 
 
 class _Infrastructure(Exception):
@@ -220,19 +222,23 @@ async def _one_try(
             raise
         raise _Infrastructure(_raised(f"{plan.episode.__name__}()", error)) from error
 
+    def queued() -> None:
+        clock.enter(AttemptState.QUEUED)
+
     clock.enter(AttemptState.SETUP)
     await _guarded(episode.setup(Setup(plan.attempt, sandbox)), plan.deadlines.setup, "setup()")
 
-    clock.enter(AttemptState.ACTING)
     model = plan.model(
         trace,
         number,
         lambda waiting: clock.enter(AttemptState.SAMPLING if waiting else AttemptState.ACTING),
     )
     timed_out, ending, metadata = False, None, None
-    deadline = asyncio.timeout(plan.deadlines.agent)
+    deadline = asyncio.timeout(None)
     try:
-        async with deadline:
+        async with plan.places.sampling(queued), deadline:
+            clock.enter(AttemptState.ACTING)
+            deadline.reschedule(asyncio.get_running_loop().time() + plan.deadlines.agent)
             metadata = await episode.run(Sampling(model, plan.attempt, sandbox))
     except TimeoutError as error:
         if not deadline.expired():  # the agent's own TimeoutError, not our deadline
@@ -255,13 +261,14 @@ async def _one_try(
         result.state, result.ending = AttemptState.DISCARDED, ending or "no_reply"
         return result
 
-    clock.enter(AttemptState.GRADING)
-    if compares(plan.episode):
-        result.episode = episode
-        if not grades(plan.episode):
-            return result
     fresh = None if plan.sandboxes is None else partial(_fresh_sandbox, plan.sandboxes, plan.deadlines)
-    reward, problem = await _grade(plan, episode, Grading(timed_out, plan.attempt, sandbox, fresh), log)
+    async with plan.places.grading(queued):
+        clock.enter(AttemptState.GRADING)
+        if compares(plan.episode):
+            result.episode = episode
+            if not grades(plan.episode):
+                return result
+        reward, problem = await _grade(plan, episode, Grading(timed_out, plan.attempt, sandbox, fresh), log)
     if isinstance(reward, Reward):
         result.metadata.update(_told_by(reward))
     if problem is not None:

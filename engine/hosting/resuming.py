@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 MAY_CHANGE = (
     "training.max_steps",
     "training.max_concurrent_rollouts",
+    "training.max_concurrent_grading",
+    "training.setups_ahead",
     "training.max_rollout_retries",
     "training.max_consecutive_unusable_groups",
     "training.learning_rate",

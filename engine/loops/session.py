@@ -15,9 +15,11 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+from engine.loops.divergence import divergence_metrics
 from engine.loops.errors import LoopsUnavailable, SaveFailed, explain, sample_failure
 from engine.loops.sampling import SamplingSettings, exact_completion, sampling_params
 from engine.loops.saving import Saving
+from engine.loops.serving import ServedPolicy
 from engine.policy.tokens import Completion, Sampler
 
 #: The SDK bounds readiness, retries and polling by one number; a session's set-up gets this much, in seconds.
@@ -88,10 +90,9 @@ class LoopsSession:
         self._training = training
         self._settings = settings
         self._url = url
-        self._sampling: Any = None
+        self._served = ServedPolicy()
         self._sampling_settings = SamplingSettings()
         self.loops_run_id: str = training.run_id
-        self.version = 0  # optimizer steps published so far
         self.publishes = 0
 
     @classmethod
@@ -144,6 +145,11 @@ class LoopsSession:
         return cls(training, settings, url)
 
     @property
+    def version(self) -> int:
+        """Optimizer steps of the weights that are published."""
+        return self._served.version
+
+    @property
     def trainer(self) -> Any:
         """The SDK's training client; only its async methods may be used."""
         return self._training
@@ -171,12 +177,14 @@ class LoopsSession:
         Raises:
             LoopsUnavailable: the weights could not be published.
         """
+        self._served.begin_publish()
         try:
             sampling = await self._training.save_weights_and_get_sampling_client_async("default")
+            await self._served.serve(sampling, step)
         except Exception as error:
             raise LoopsUnavailable(explain(error, "publishing weights", self._url)) from error
-        await self._sample_with(sampling)
-        self.version = step
+        finally:
+            self._served.end_publish()
         self.publishes += 1
         return step
 
@@ -197,13 +205,8 @@ class LoopsSession:
             sampling = await asyncio.to_thread(self._training.create_sampling_client, path)
         except Exception as error:
             raise LoopsUnavailable(explain(error, "publishing weights", self._url)) from error
-        await self._sample_with(sampling)
+        await self._served.serve(sampling, self.version)
         self.publishes += 1
-
-    async def _sample_with(self, client: Any) -> None:
-        previous, self._sampling = self._sampling, client
-        if previous is not None:
-            await previous.aclose()
 
     async def sample(
         self, prompt: Sequence[int], *, max_tokens: int, seed: int | None, affinity_key: str | None
@@ -230,18 +233,32 @@ class LoopsSession:
     ) -> Completion:
         from baseten.loops import ModelInput
 
-        client, version = self._sampling, self.version
-        try:
-            response = await client.sample_async(
-                ModelInput.from_ints(list(prompt)),
-                num_samples=1,
-                sampling_params=sampling_params(settings, max_tokens, seed),
-                affinity_key=affinity_key,
-            )
-        except Exception as error:
-            raise sample_failure(error, self._url) from error
-        # The version is the engine's own count of published steps: the client is pinned to what was published last.
+        async with self._served.calling() as client:
+            try:
+                response = await client.sdk.sample_async(
+                    ModelInput.from_ints(list(prompt)),
+                    num_samples=1,
+                    sampling_params=sampling_params(settings, max_tokens, seed),
+                    affinity_key=affinity_key,
+                )
+            except Exception as error:
+                raise sample_failure(error, self._url) from error
+            version = self._served.step_of(client, response.policy_version)
         return exact_completion(response.sequences[0], version)
+
+    async def prompt_logprobs(self, tokens: Sequence[int]) -> list[float | None] | None:
+        """Logprobs of these tokens, but the first, under the published policy; None where Loops tells none.
+
+        Raises LoopsError.
+        """
+        from baseten.loops import ModelInput
+
+        async with self._served.calling() as client:
+            try:
+                logprobs = await client.sdk.compute_logprobs_async(ModelInput.from_ints(list(tokens)))
+            except Exception as error:
+                raise sample_failure(error, self._url) from error
+        return None if all(value is None for value in logprobs) else list(logprobs)
 
     async def train(
         self,
@@ -250,16 +267,17 @@ class LoopsSession:
         loss: str,
         loss_config: Mapping[str, Any] | None,
         adam: Mapping[str, float],
+        lags: Sequence[int] = (),
     ) -> TrainResult:
         """One optimizer step over all batches, submitted together so that the trainer never waits for the client.
 
-        ``loss`` of the result is the mean over datums; divergence metrics are the SDK's own ``rl_metrics``.
+        ``loss`` of the result is the mean over datums; divergence metrics are the SDK's own ``rl_metrics``, for each
+        age of a policy too where ``lags`` tells that of each batch in updates.
 
         Raises:
             LoopsUnavailable: the trainer refused or lost an operation. The step may or may not have been applied.
         """
         from baseten.loops import AdamParams
-        from baseten.loops.rl_metrics import loops_compute_kl_sample_train
 
         wire = [[wire_datum(datum) for datum in batch] for batch in batches if batch]
         try:
@@ -286,9 +304,10 @@ class LoopsSession:
             metrics[f"optim/{key}"] = value
         flat = [datum for batch in wire for datum in batch]
         scored = [row.get("logprobs") for output in outputs for row in output.loss_fn_outputs]
+        ages = [lag for lag, batch in zip(lags, batches, strict=True) for _ in batch] if lags else []
         if len(scored) == len(flat) and all(entry is not None for entry in scored):
             try:
-                metrics.update(loops_compute_kl_sample_train(flat, scored))
+                metrics.update(divergence_metrics(flat, scored, ages))
             except ValueError as error:  # rows not aligned: the numbers would be wrong, so there are none
                 raise LoopsUnavailable(f"the trainer's logprobs do not fit the batch: {error}") from error
         return TrainResult(loss_value, metrics)
@@ -337,9 +356,7 @@ class LoopsSession:
     async def close(self) -> None:
         """Close all clients; bounded, and never raises: a run's end is not the place to fail."""
         log = logging.getLogger("loops_tui.loops")
-        closers: list[tuple[str, Any]] = []
-        if self._sampling is not None:
-            closers.append(("sampling client", self._sampling.aclose()))
+        closers = self._served.closers()
         closers.append(("training client", self._training.aclose()))
         closers.append(("training client's thread", asyncio.to_thread(self._training.close)))
         for what, closing in closers:

@@ -91,6 +91,11 @@ class SpendMeter:
         self._prompt += prompt
         self._sampled += reply
 
+    @property
+    def sampled_tokens(self) -> int:
+        """Tokens of all replies so far."""
+        return self._sampled
+
     def trained(self, tokens: int) -> None:
         """Count the tokens of a batch that the trainer was given."""
         self._trained += tokens

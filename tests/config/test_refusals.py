@@ -41,7 +41,16 @@ ONE_KEY = [
     ('"rl"', '"sft"', ["unknown key 'runtime'", 'It belongs to configs with recipe = "rl"']),
     ('"rl"', '"ppo"', ["recipe cannot be"]),
     ('recipe = "rl"', "", ["does not say what it is for", 'Add recipe = "rl"']),
-    ("group_size = 4", 'mode = "async"', ['[training] mode = "async" is not available in this version']),
+    (
+        "group_size = 4",
+        'mode = "asynch"',
+        ['[training] mode cannot be the text "asynch"', 'Did you mean "async"?'],
+    ),
+    (
+        "group_size = 4",
+        'mode = "async"\nmax_policy_delta_in_trajectory = 2',
+        ["max_policy_delta_in_trajectory is 2", "Set it to 1 or less"],
+    ),
     ("group_size = 4", "max_steps_off_policy = 2", ["max_steps_off_policy is 2", "Set it to 0"]),
     ("group_size = 4", "max_policy_delta_in_trajectory = 1", ["max_policy_delta_in_trajectory is 1"]),
     ("group_size = 4", "group_size = 4\nmax_group_losses = 3", ["at least 2 attempts left", "2 or less"]),

@@ -19,7 +19,8 @@ TOLD = [
     "time/attempt_share/provisioning", "loss", "train/kl/k3", "train/clip_fraction", "optim/grad_norm",
     "optim/learning_rate", "optim/train-sample-div/kl_sample_train_k3", "optim/train-sample-div/entropy",
     "groups/trained", "groups/finished", "loss/validation", "learning_rate", "epoch", "rows", "tokens/total",
-    "time/validate", "eval/mean",
+    "time/validate", "eval/mean", "time/held_publish", "slots/busy", "lag/mean", "lag/max", "lag/groups/1",
+    "lag/1/kl_sample_train_k3", "canary/changed",
 ]  # fmt: skip
 
 

@@ -11,11 +11,7 @@ from engine.config import known_keys
 
 ROOT = Path(__file__).resolve().parents[2]
 # Fixed to one value in this version, so nobody has to read them: another value is refused when the config is loaded.
-REFUSED_OTHERWISE = {
-    "runtime.factory",
-    "training.max_steps_off_policy",
-    "training.max_policy_delta_in_trajectory",
-}
+REFUSED_OTHERWISE = {"runtime.factory"}
 # Read by engine.config itself: as the directory of runs_dir and as LOOPS_BASE_URL.
 READ_WHEN_LOADED = {"output.output_dir", "compute.base_url"}
 

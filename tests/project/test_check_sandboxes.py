@@ -101,7 +101,7 @@ async def test_nothing_works(make: Make, tmp_path: Path, monkeypatch: pytest.Mon
     [
         ((1024, 4096), None, ""),
         ((resource.RLIM_INFINITY, resource.RLIM_INFINITY), None, ""),
-        ((300, 4096), Severity.WARNING, "Raise it with ulimit -n 532, or lower"),
+        ((300, 4096), Severity.WARNING, "Raise it with ulimit -n 736, or lower"),
         ((300, 300), Severity.WARNING, "Lower training.max_concurrent_rollouts"),
         ((200, 200), Severity.ERROR, "Lower training.max_concurrent_rollouts"),
     ],

@@ -1,8 +1,12 @@
-"""Where a run stands between two steps, as its checkpoints keep it: enough to repeat no task and to skip none."""
+"""Where a run stands between two steps, as its checkpoints keep it: enough to repeat no task and to skip none.
+
+Steps train on groups in the order of their ids, so all groups before ``next_group`` are trained on or rejected, and none
+from there on: those that had begun are sampled again, under the same ids.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from engine.config.local_models import model_fingerprint
@@ -33,7 +37,10 @@ class DataIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """The run's own counters after a finished step. Groups with ids from ``next_group`` on are not trained on yet."""
+    """The run's own counters after a finished step. Groups with ids from ``next_group`` on are not trained on yet.
+
+    ``untrained``: those of them that were in flight or ready.
+    """
 
     identity: DataIdentity
     next_group: int
@@ -42,6 +49,7 @@ class Cursor:
     reward_first: float | None
     reward_last: float | None
     reward_best: float | None
+    untrained: list[int] = field(default_factory=list)
 
     def to_row(self) -> dict[str, Any]:
         """As a checkpoint's row keeps it."""

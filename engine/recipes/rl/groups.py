@@ -31,7 +31,11 @@ class Verdict:
 
 @dataclass(slots=True)
 class Group:
-    """A group in flight or finished. ``results[j]`` is attempt j's, None while it runs."""
+    """A group in flight or finished. ``results[j]`` is attempt j's, None while it runs.
+
+    ``policy_version``: under which its first attempt began to sample. ``for_step``: the step that trains it, if none of
+    the groups before it is rejected.
+    """
 
     group_id: int
     task: Task[object]
@@ -39,7 +43,8 @@ class Group:
     size: int
     policy_version: int
     results: list[AttemptResult | None]
-    started_at: float
+    started_at: float = 0.0
+    for_step: int = 0
     ended_at: float | None = None
     verdict: Verdict | None = None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from engine.episodes.runtime import PART, REASON, AttemptResult
 from engine.loops.session import TrainResult
@@ -81,17 +82,35 @@ def reward_metrics(trained: Sequence[Group], finished: Sequence[Group]) -> dict[
     return metrics
 
 
+@dataclass(frozen=True, slots=True)
+class StepSeconds:
+    """What a step waited for: its groups, the optimizer, attempts that a publish must not cross, the publish.
+
+    ``sampling``: how long its groups had for being sampled; in sync mode that is ``rollout``.
+    """
+
+    rollout: float
+    train: float
+    held: float
+    publish: float
+    sampling: float
+
+    @property
+    def total(self) -> float:
+        return self.rollout + self.train + self.held + self.publish
+
+
 def token_metrics(
-    trained: Sequence[Group], finished: Sequence[Group], rollout_seconds: float
+    trained: Sequence[Group], finished: Sequence[Group], sampling_seconds: float
 ) -> dict[str, float]:
-    """``tokens/…``: counts of this step and rates per second of rollout."""
+    """``tokens/…``: counts of this step and rates per second of sampling."""
     every = [result for group in finished for result in group.graded]
     sampled = sum(result.trace.sampled_tokens for result in every)
     metrics = {
         "tokens/sampled": float(sampled),
         "tokens/prompt": float(sum(result.trace.prompt_tokens for result in every)),
         "tokens/trained": float(sum(r.trace.trainable_tokens for group in trained for r in group.graded)),
-        "tokens/sampled_per_second": sampled / rollout_seconds if rollout_seconds > 0 else 0.0,
+        "tokens/sampled_per_second": sampled / sampling_seconds if sampling_seconds > 0 else 0.0,
     }
     if every:
         metrics["tokens/segments_per_attempt"] = statistics.fmean(len(r.trace.segments) for r in every)
@@ -99,10 +118,13 @@ def token_metrics(
     return metrics
 
 
-def time_metrics(finished: Sequence[Group], rollout: float, train: float, publish: float) -> dict[str, float]:
+def time_metrics(finished: Sequence[Group], seconds: StepSeconds) -> dict[str, float]:
     """``time/…`` in seconds, and the share of attempts' own time that each phase took."""
-    total = rollout + train + publish
-    metrics = {"time/step": total, "time/rollout": rollout, "time/train": train, "time/publish": publish}
+    total = seconds.total
+    parts = {"rollout": seconds.rollout, "train": seconds.train, "publish": seconds.publish}
+    if seconds.held > 0.001:
+        parts["held_publish"] = seconds.held
+    metrics = {"time/step": total, **{f"time/{part}": value for part, value in parts.items()}}
     spent: dict[str, float] = {}
     for group in finished:
         for result in group.finished:
@@ -110,12 +132,10 @@ def time_metrics(finished: Sequence[Group], rollout: float, train: float, publis
                 spent[phase] = spent.get(phase, 0.0) + entry[2]
     whole = sum(spent.values())
     if whole > 0:
-        for phase, seconds in spent.items():
-            metrics[f"time/attempt_share/{phase}"] = seconds / whole
+        for phase, share in spent.items():
+            metrics[f"time/attempt_share/{phase}"] = share / whole
     if total > 0:
-        metrics["time/share/rollout"] = rollout / total
-        metrics["time/share/train"] = train / total
-        metrics["time/share/publish"] = publish / total
+        metrics |= {f"time/share/{part}": value / total for part, value in parts.items()}
     return metrics
 
 
@@ -123,14 +143,14 @@ def step_metrics(
     trained: Sequence[Group],
     finished: Sequence[Group],
     result: TrainResult,
-    seconds: tuple[float, float, float],
+    seconds: StepSeconds,
 ) -> dict[str, float]:
-    """All numbers of one step; ``seconds`` are those of rollout, training and publishing."""
+    """All numbers of one step."""
     return {
         **reward_metrics(trained, finished),
         **rollout_metrics([attempt for group in finished for attempt in group.graded]),
-        **token_metrics(trained, finished, seconds[0]),
-        **time_metrics(finished, *seconds),
+        **token_metrics(trained, finished, seconds.sampling),
+        **time_metrics(finished, seconds),
         "loss": result.loss,
         **result.metrics,
         "groups/trained": float(len(trained)),

@@ -35,6 +35,11 @@ class Reporter:
         self._phase, self._changed_at = text, time.monotonic()
         self._handle.recorder.run(phase=text)
 
+    @property
+    def doing(self) -> str:
+        """The phase told last."""
+        return self._phase
+
     def progress(self) -> tuple[str, float]:
         """How far the step is, as a line for the log, and for how many seconds this phase has lasted."""
         lasted = time.monotonic() - self._changed_at
@@ -60,7 +65,7 @@ class Reporter:
             state=GroupState.RUNNING,
             task_id=group.task.id,
             task_index=group.task.index,
-            step=self._step,
+            step=group.for_step,
             epoch=group.epoch,
             policy_version=group.policy_version,
             started_at=group.started_at,
@@ -74,6 +79,12 @@ class Reporter:
             )
             self._attempts[group.group_id, attempt] = queued
             self._handle.recorder.attempt(queued)
+
+    def group_sampling(self, group: Group) -> None:
+        """A group's first attempt samples: which policy it began under is known."""
+        row = self._groups[group.group_id]
+        row.policy_version, row.step = group.policy_version, group.for_step
+        self._handle.recorder.group(row)
 
     def attempt_phase(self, group: Group, attempt: int, state: AttemptState) -> None:
         """An attempt entered a phase."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from engine.config.settings import Settings
 from engine.episodes.contract import Episode
+from engine.episodes.places import Places
 from engine.episodes.runtime import AttemptPlan, AttemptResult, Deadlines, run_attempt
 from engine.policy.conversation import ConversationTrace, Model, ReplyLimits
 from engine.policy.rendering import PolicyRenderer
@@ -21,7 +22,7 @@ from engine.sandboxes.for_run import RunSandboxes
 
 
 class Rollout:
-    """Runs attempts for a collector; see ``AttemptPlan`` for the parts. ``sandboxes`` is None without any."""
+    """Runs attempts for a schedule; see ``AttemptPlan`` for the parts. ``sandboxes`` is None without any."""
 
     def __init__(
         self,
@@ -43,8 +44,8 @@ class Rollout:
         self._repeats = Repeats()
         self._limits = ReplyLimits(settings.model.max_seq_len, settings.sampling.max_tokens)
 
-    async def attempt(self, group: Group, attempt: int) -> AttemptResult:
-        """Run attempt ``attempt`` of a group to its end. Raises only what ends the run (see ``run_attempt``)."""
+    async def attempt(self, group: Group, attempt: int, places: Places) -> AttemptResult:
+        """Run attempt ``attempt`` of a group to its end, within ``places``. Raises only what ends the run (see ``run_attempt``)."""
 
         def log(level: str, text: str) -> None:
             news = self._repeats.news(text)
@@ -72,6 +73,7 @@ class Rollout:
             max_retries=self._training.max_rollout_retries,
             model=model,
             sandboxes=sandboxes.source(group.group_id, attempt, log) if sandboxes is not None else None,
+            places=places,
         )
         result = await run_attempt(
             plan, changed=lambda state: self._reporter.attempt_phase(group, attempt, state), log=log

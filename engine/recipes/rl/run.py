@@ -1,6 +1,6 @@
 """The RL loop: collect groups, train on those that teach something, publish, tell the store; until done.
 
-Sync mode: every step samples from the policy that the last step published, so no trained token is off-policy.
+What is sampled when, under which policy, is the schedule's: see ``engine.recipes.rl.schedule``.
 """
 
 from __future__ import annotations
@@ -9,20 +9,23 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any
 
-from engine.episodes.contract import Task
+from engine.config.settings import Settings
+from engine.episodes.contract import Episode, Task
+from engine.loops.canary import Canary
 from engine.loops.session import LoopsSession
 from engine.recipes.contract import Outcome, RunFailed, RunHandle
 from engine.recipes.evaluation.held_out import HeldOut
 from engine.recipes.frame import carry, spend_meter
-from engine.recipes.rl.batch import loss_config, pack
-from engine.recipes.rl.collect import Collected, Collector, CollectSettings
 from engine.recipes.rl.connecting import Connections
 from engine.recipes.rl.cursor import Cursor, DataIdentity
-from engine.recipes.rl.metrics import reward_metrics, step_metrics
+from engine.recipes.rl.metrics import StepSeconds, reward_metrics, step_metrics
 from engine.recipes.rl.order import TaskOrder
+from engine.recipes.rl.pace import Pace, Totals
 from engine.recipes.rl.parts import deadlines_of
 from engine.recipes.rl.report import Reporter
 from engine.recipes.rl.rollout import Rollout
+from engine.recipes.rl.schedule import Collected, Schedule, ScheduleSettings
+from engine.recipes.rl.updating import Updater
 from engine.recipes.rl.wording import exhausted_line, solved_line, step_line
 from engine.recipes.saving import Saver
 from engine.recipes.spending import SpendMeter
@@ -30,6 +33,10 @@ from engine.store.rows import RunState, StepRow
 
 if TYPE_CHECKING:
     from engine.project import Project
+
+
+#: How often the live figures are told.
+PACE_SECONDS = 2.0
 
 
 async def train(project: Project, handle: RunHandle) -> Outcome:
@@ -51,6 +58,7 @@ class _Run:
         self.reward_first: float | None = None
         self.reward_last: float | None = None
         self._reward_best: float | None = None
+        self._schedule: Schedule | None = None
         self._held_out: HeldOut | None = None
         self._last_step: StepRow | None = None  # the last that was finished in this sitting
         self._training = False  # whether the trainer may hold a part of a step
@@ -77,25 +85,20 @@ class _Run:
             deadlines=deadlines_of(self.project),
             sandboxes=sandboxes,
         )
-        collector = Collector(
+        schedule = self._schedule = Schedule(
             tasks=tasks,
             order=TaskOrder(len(tasks), training.seed, training.shuffle_tasks),
-            settings=CollectSettings(
-                training.group_size,
-                training.groups_per_step,
-                training.max_group_losses,
-                training.max_consecutive_unusable_groups,
-                self.settings.max_concurrent_rollouts,
-            ),
+            settings=schedule_settings(self.settings, episode.cls),
             control=handle.control,
             hold=self._hold,
             attempt=attempts.attempt,
             compare=attempts.compare,
             started=self.reporter.group_started,
+            sampling=self.reporter.group_sampling,
             ended=self.reporter.group_judged,
         )
-        self._go_on(collector)
-        held_out = self._held_out = HeldOut(
+        self._go_on(schedule)
+        self._held_out = HeldOut(
             self.project,
             handle,
             renderer=renderer,
@@ -106,17 +109,33 @@ class _Run:
             told=self.reporter.phase,
             changed=self.reporter.step_changed,
         )
-        await held_out.at_start(self.step)
+        pace = asyncio.create_task(self._tell_pace(schedule), name="pace")
+        try:
+            await self._held_out.at_start(self.step)
+            return await self._steps(session, schedule, identity, self._held_out)
+        finally:
+            pace.cancel()
+            await schedule.close()
+
+    async def _steps(
+        self, session: LoopsSession, schedule: Schedule, identity: DataIdentity, held_out: HeldOut
+    ) -> Outcome:
+        """Train step after step, until there are enough or something ends it."""
+        handle, training = self.handle, self.settings.training
+        canary = Canary(session, lambda level, text: handle.log(level, "loops", text))
+        updater = Updater(self.settings, session, schedule, canary, self.reporter.phase)
         while self.step < training.max_steps:
             await self._hold()
             if handle.control.stopping:
                 return await self._stopped()
             row = self.reporter.step_began(self.step + 1)
             self.reporter.phase("sampling")
-            collected = await collector.collect(session.version)
-            handle.recorder.run(unusable_groups=collector.unusable_groups)
+            used, began = schedule.slots.seconds(), time.monotonic()
+            collected = await schedule.collect()
+            handle.recorder.run(unusable_groups=schedule.unusable_groups)
             if len(collected.usable) < training.groups_per_step:
                 self._note_rewards(collected)
+                await schedule.close()
                 self.reporter.unfinished("stopped")
                 row.state, row.ended_at = "unfinished", time.time()
                 row.metrics = reward_metrics([], collected.finished)
@@ -126,11 +145,15 @@ class _Run:
                 return await self._stopped()
             row.state = "training"
             self.reporter.step_changed(row)
-            row.metrics = await self._update(session, collected)
+            row.metrics = await self._update(session, schedule, updater, collected)
+            seconds = time.monotonic() - began
+            row.metrics["slots/busy"] = (schedule.slots.seconds() - used) / (
+                seconds * self.settings.max_concurrent_rollouts
+            )
             row.state, row.ended_at, row.policy_version = "done", time.time(), session.version
             self.reporter.step_changed(row)
             # What a checkpoint says is told after all rows of its step: a resume finds either both or neither.
-            self.saver.stands(session, row, self._cursor(identity, collector).to_row())
+            self.saver.stands(session, row, self._cursor(identity, schedule).to_row())
             self._last_step = row
             self._training = False
             await self.meter.look()
@@ -139,7 +162,7 @@ class _Run:
                 await held_out.after_step(row)
         return await self._end(RunState.DONE, "end")
 
-    def _go_on(self, collector: Collector) -> None:
+    def _go_on(self, schedule: Schedule) -> None:
         """Where the run is resumed, set every counter as its checkpoint has it."""
         point = self.handle.resume_from
         if point is None:
@@ -148,20 +171,38 @@ class _Run:
         self.step = point.step
         self.reward_first, self.reward_last = cursor.reward_first, cursor.reward_last
         self._reward_best = cursor.reward_best
-        collector.next_group = cursor.next_group
-        collector.consecutive_unusable = cursor.consecutive_unusable
-        collector.unusable_groups = cursor.unusable_groups
+        schedule.go_on(
+            version=point.step,
+            next_group=cursor.next_group,
+            unusable_groups=cursor.unusable_groups,
+            consecutive_unusable=cursor.consecutive_unusable,
+        )
 
-    def _cursor(self, identity: DataIdentity, collector: Collector) -> Cursor:
+    def _cursor(self, identity: DataIdentity, schedule: Schedule) -> Cursor:
         return Cursor(
             identity=identity,
-            next_group=collector.next_group,
-            consecutive_unusable=collector.consecutive_unusable,
-            unusable_groups=collector.unusable_groups,
+            next_group=schedule.frontier,
+            consecutive_unusable=0,  # the group before the frontier is one that was trained on
+            unusable_groups=schedule.unusable_before_frontier,
             reward_first=self.reward_first,
             reward_last=self.reward_last,
             reward_best=self._reward_best,
+            untrained=schedule.untrained,
         )
+
+    async def _tell_pace(self, schedule: Schedule) -> None:
+        """Keep the live figures in the run's row (``info["pace"]``) until cancelled."""
+
+        def totals() -> Totals:
+            return Totals(schedule.attempts_ended, self.meter.sampled_tokens, schedule.slots.seconds())
+
+        pace = Pace(totals, self.settings.max_concurrent_rollouts)
+        while True:
+            await asyncio.sleep(PACE_SECONDS)
+            waits = self.reporter.doing
+            if waits == "sampling" and schedule.waits_for is not None:
+                waits = "group {}, {} attempts left".format(*schedule.waits_for)
+            self.handle.note(pace={**pace.read(), "waits_for": waits, "ahead": schedule.slots.ahead})
 
     async def _hold(self) -> None:
         """Return when the run is not paused; a checkpoint that is asked for meanwhile is saved at once."""
@@ -172,43 +213,33 @@ class _Run:
                 await self._held_out.asked(self._last_step, paused=True)
             await control.wait_if_paused_or_asked()
 
-    async def _update(self, session: LoopsSession, collected: Collected) -> dict[str, float]:
+    async def _update(
+        self, session: LoopsSession, schedule: Schedule, updater: Updater, collected: Collected
+    ) -> dict[str, float]:
         """Train on a step's groups and publish. Returns the step's metrics."""
         training, handle = self.settings.training, self.handle
         self.reporter.phase("training")
         self._training = True
-        begun = time.monotonic()
-        result = await session.train(
-            pack(collected.usable),
-            loss=training.loss,
-            loss_config=loss_config(training.loss_config, training.loss_aggregation),
-            adam={
-                "learning_rate": training.learning_rate,
-                "beta1": training.beta1,
-                "beta2": training.beta2,
-                "eps": training.eps,
-                "weight_decay": training.weight_decay,
-                "grad_clip_norm": training.grad_clip_norm,
-            },
-        )
-        trained = time.monotonic()
-        self.reporter.phase("publishing")
-        await session.publish(self.step + 1)
-        published = time.monotonic()
-
+        updated = await updater.update(collected.usable, self.step + 1)
         self.meter.trained(
             sum(result.trace.trainable_tokens for g in collected.usable for result in g.graded)
         )
         self.step += 1
         for group in collected.usable:
             self.reporter.group_trained(group, self.step)
+        schedule.published()
         self._note_rewards(collected)
-        metrics = step_metrics(
-            collected.usable,
-            collected.finished,
-            result,
-            (collected.seconds, trained - begun, published - trained),
+        waited = collected.seconds
+        overlapped = updated.train + updated.held + updated.publish
+        seconds = StepSeconds(
+            waited,
+            updated.train,
+            updated.held,
+            updated.publish,
+            waited + (overlapped if self.settings.max_steps_off_policy else 0.0),
         )
+        metrics = step_metrics(collected.usable, collected.finished, updated.result, seconds)
+        metrics |= updated.metrics
         handle.recorder.run(
             step=self.step,
             policy_version=session.version,
@@ -247,6 +278,10 @@ class _Run:
         return await self._end(RunState.STOPPED, control.ending)
 
     async def _end(self, state: RunState, why: str) -> Outcome:
+        if self._schedule is not None:
+            self.reporter.phase("releasing what is in flight")
+            await self._schedule.close()
+            self.reporter.unfinished("stopped")
         self.reporter.phase("saving")
         await self.saver.last(why)
         if state is RunState.DONE and self._held_out is not None:
@@ -275,3 +310,21 @@ class _Run:
 
     async def close(self) -> None:
         await self.connections.close()
+
+
+def schedule_settings(settings: Settings, episode: type[Episode[Any, Any]]) -> ScheduleSettings:
+    """How many of what a run of these settings does. Where there is nothing to set up, nothing is set up ahead."""
+    training = settings.training
+    set_up = settings.runtime.config.sandbox is not None or episode.setup is not Episode.setup
+    return ScheduleSettings(
+        group_size=training.group_size,
+        groups_per_step=training.groups_per_step,
+        max_steps=training.max_steps,
+        max_group_losses=training.max_group_losses,
+        max_consecutive_unusable_groups=training.max_consecutive_unusable_groups,
+        max_concurrent_rollouts=settings.max_concurrent_rollouts,
+        max_concurrent_grading=settings.max_concurrent_grading,
+        setups_ahead=settings.setups_ahead if set_up else 0,
+        max_steps_off_policy=settings.max_steps_off_policy,
+        max_policy_delta=settings.max_policy_delta_in_trajectory,
+    )

@@ -1,0 +1,111 @@
+"""The places of a run's attempts: who is being set up, waits for a sampling slot, holds one, or is graded."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+#: (group id, attempt)
+type Key = tuple[int, int]
+
+
+class Slots:
+    """Counts attempts; who gets a slot is decided elsewhere: ``changed`` is called whenever that may be decided anew."""
+
+    def __init__(
+        self, grading: int, changed: Callable[[], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._changed, self._clock = changed, clock
+        self.grading = asyncio.Semaphore(grading)
+        self._setting = 0  # attempts being set up for the first time; a retry's set-up is not counted
+        self._waiting: dict[Key, asyncio.Future[None]] = {}
+        self._running: dict[Key, int] = {}
+        self._since, self._seconds = clock(), 0.0
+
+    @property
+    def ahead(self) -> int:
+        """Attempts that are being set up, or are set up and wait for a slot."""
+        return self._setting + len(self._waiting)
+
+    @property
+    def used(self) -> int:
+        """Slots that are held."""
+        return len(self._running)
+
+    @property
+    def waiting(self) -> list[Key]:
+        """Attempts that wait for a slot, in order."""
+        return sorted(self._waiting)
+
+    @property
+    def oldest(self) -> int | None:
+        """The lowest policy version under which a holder of a slot began."""
+        return min(self._running.values(), default=None)
+
+    def seconds(self) -> float:
+        """Seconds that slots were held until now, summed over slots."""
+        now = self._clock()
+        self._seconds += len(self._running) * (now - self._since)
+        self._since = now
+        return self._seconds
+
+    def give(self, key: Key, version: int) -> None:
+        """A waiting attempt samples from now on, beginning under this policy version."""
+        self.seconds()
+        self._running[key] = version
+        self._waiting.pop(key).set_result(None)
+
+    def begin(self, key: Key) -> AttemptPlaces:
+        """An attempt is being set up."""
+        self._setting += 1
+        return AttemptPlaces(self, key)
+
+    def set_up(self) -> None:
+        self._setting -= 1
+
+    def ask(self, key: Key) -> asyncio.Future[None]:
+        slot: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting[key] = slot
+        self._changed()
+        return slot
+
+    def leave(self, key: Key) -> None:
+        """Give up a slot, or the wait for one."""
+        self.seconds()
+        self._waiting.pop(key, None)
+        self._running.pop(key, None)
+        self._changed()
+
+
+class AttemptPlaces:
+    """One attempt's (``engine.episodes.places.Places``)."""
+
+    def __init__(self, slots: Slots, key: Key) -> None:
+        self._slots, self._key, self._setting = slots, key, True
+
+    @asynccontextmanager
+    async def sampling(self, waiting: Callable[[], None]) -> AsyncIterator[None]:
+        self.over()
+        slot = self._slots.ask(self._key)
+        try:
+            if not slot.done():
+                waiting()
+            await slot
+            yield
+        finally:
+            self._slots.leave(self._key)
+
+    @asynccontextmanager
+    async def grading(self, waiting: Callable[[], None]) -> AsyncIterator[None]:
+        if self._slots.grading.locked():
+            waiting()
+        async with self._slots.grading:
+            yield
+
+    def over(self) -> None:
+        """The first set-up is over, or the attempt."""
+        if self._setting:
+            self._setting = False
+            self._slots.set_up()
