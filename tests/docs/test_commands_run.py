@@ -70,9 +70,12 @@ def test_on_an_example(command: str, desk: Desk) -> None:
         small += ["eval.at_start=false", "eval.at_end=false"] if "eval" in config else []
     else:
         small += ["training.batch_size=8", "training.warmup_steps=0"]
+        small += [f"data.{name}={_first_rows(desk, match[2], name)}" for name in ("train", "validation")]
     if "model.from_checkpoint" in command:
         small.append("model.lora_rank=8")  # as the run has it whose weights these are
     environ: dict[str, str] = {}
+    if config["compute"]["scope"] == "local" and config["model"]["base_model"] not in shipped_models():
+        small += ["model.base_model=loops-demo-1m", "model.max_seq_len=1024"]  # a person's own directory
     if config["compute"]["scope"] != "local":
         assert config["model"]["base_model"] == MODEL
         environ |= desk.project.remote()
@@ -89,6 +92,14 @@ def test_on_an_example(command: str, desk: Desk) -> None:
     if said.value["status"] != "done":  # it really tried: the untrained model just never succeeds
         assert "groups in a row taught nothing" in said.value["error"]
     assert said.value["leases"] == {"live": 0, "lost": 0}
+
+
+def _first_rows(desk: Desk, config: str, name: str) -> Path:
+    """A few of an example's rows, for the time it takes to render them all."""
+    rows = (ROOT / config).with_name(f"{name}.jsonl").read_text().splitlines()[:16]
+    few = desk.project.directory / f"{name}.jsonl"
+    few.write_text("\n".join(rows) + "\n")
+    return few
 
 
 # -- runs ------------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine.config.local_models import shipped_models
+from engine.config.problems import ConfigError
 from engine.project import load
 from engine.store.rows import RunState
 
@@ -105,3 +106,85 @@ async def test_the_episode_of_the_guide(tmp_path: Path, monkeypatch: pytest.Monk
         project.close()
     assert outcome.state is RunState.DONE
     assert outcome.steps == 2
+
+
+# The sections of the tool agent's config, as its guide prints them.
+TOOL_AGENT = """\
+recipe = "rl"
+
+[runtime]
+factory = "loops_cookbook.episodes:create_runtime"
+
+[runtime.config]
+tasks = "tasks.jsonl"
+episode = "tool_episode:ToolEpisode"
+# After a delivered reply: graded from the sandbox state. Before one: unversioned.
+agent_timeout_seconds = 180
+
+# The agent's own limits, validated at check as its ToolOptions.
+
+[runtime.config.options]
+max_turns = 12
+command_timeout_seconds = 20
+max_output_chars = 2000
+
+# One Blaxel sandbox per episode, provisioned before setup() and released by the run.
+
+[runtime.config.sandbox]
+provider = "blaxel"
+memory_mb = 2048   # on Blaxel's base image, the default image
+ttl = "1h"         # required: it must outlast one episode
+
+[model]
+base_model = "Qwen/Qwen3.5-4B"
+lora_rank = 8
+max_seq_len = 8192   # the whole conversation, tool results included
+renderer_chat_template_kwargs = { enable_thinking = false }
+
+[training]
+mode = "sync"
+group_size = 16
+max_group_losses = 1   # a cloud sandbox can fail; its group still trains
+groups_per_step = 1
+max_steps = 5
+max_consecutive_unusable_groups = 20   # stop if every group scores alike
+learning_rate = 0.0001
+max_steps_off_policy = 0
+max_policy_delta_in_trajectory = 0
+"""
+
+
+def test_the_tool_agents_config_is_accepted_as_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BASETEN_LOOPS_SCOPE", "deployment")  # as the guide's .env says it
+    (tmp_path / "train_blaxel.toml").write_text(TOOL_AGENT)
+    project = load(tmp_path / "train_blaxel.toml", working_dir=tmp_path)
+    sandbox = project.rl.runtime.config.sandbox
+    assert sandbox is not None
+    assert (sandbox.provider, sandbox.memory_mb, sandbox.ttl) == ("blaxel", 2048, "1h")
+    assert project.rl.runtime.config.options["max_turns"] == 12
+    assert project.scope == "dedicated"
+
+
+@pytest.mark.parametrize(
+    ("was", "written", "line", "told"),
+    [
+        ("loops_cookbook.episodes:create_runtime", "loops_cookbook.harbor:create_runtime", 4, "not available"),
+        ("# The agent's own", "execution_sandbox = { provider = 'blaxel' }\n#", 12, "not available in this version"),
+        ("# The agent's own", "grading_sandbox = { provider = 'blaxel' }\n#", 12, "not available in this version"),
+        ("[model]", "[output]\nwandb_project = 'tools'\n[model]", 27, "not available in this version"),
+        ("[model]", "[console]\nenabled = true\n[model]", 26, "not available in this version"),
+        ("[model]", "[compute]\nreuse = true\n[model]", 27, "not available in this version"),
+        ('provider = "blaxel"', 'provider = "daytona"', 22, "It can be 'local' or 'blaxel'"),
+    ],
+)  # fmt: skip
+def test_what_is_not_supported_says_so_at_its_line(
+    tmp_path: Path, was: str, written: str, line: int, told: str
+) -> None:
+    assert was in TOOL_AGENT
+    (tmp_path / "train.toml").write_text(TOOL_AGENT.replace(was, written, 1))
+    with pytest.raises(ConfigError) as refused:
+        load(tmp_path / "train.toml", working_dir=tmp_path)
+    assert f"train.toml:{line}: " in str(refused.value)
+    assert told in str(refused.value)
