@@ -50,7 +50,20 @@ def test_the_commands_exist() -> None:
     assert known - named == {"open"}  # what `loops-tui DIR` does; hidden
 
 
+def test_the_keys_exist() -> None:
+    from loops_tui.keymap import all_bindings
+
+    bound = {key for binding in all_bindings() for key in binding.keys}
+    table = README[README.index("| key | does |") : README.index("## Commands")]
+    keys = {
+        key
+        for cell in re.findall(r"^\| ([^|]+) \|", table, re.MULTILINE)
+        for key in re.findall(r"`(\S+)`", cell)
+    }
+    names = {"/": "slash", "[": "left_square_bracket", "]": "right_square_bracket"}
+    assert {key for key in keys if names.get(key, key) not in bound} == set()
+
+
 def test_its_links_lead_somewhere() -> None:
     links = re.findall(r"\]\(([^)#]+)\)", README)
-    missing = [link for link in links if "://" not in link and not (ROOT / link).exists()]
-    assert [link for link in missing if not link.startswith("screenshots/")] == []
+    assert [link for link in links if "://" not in link and not (ROOT / link).exists()] == []
