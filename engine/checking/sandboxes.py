@@ -65,21 +65,10 @@ async def check_sandboxes(project: Project, report: CheckReport) -> None:
         _check_open_files(project, settings, report)
 
 
-def attempt_seconds(project: Project) -> float:
-    """One attempt's deadlines together, as a sandbox has to outlast them."""
-    runtime = project.rl.runtime.config
-    return (
-        runtime.provision_timeout_seconds
-        + runtime.setup_timeout_seconds
-        + runtime.agent_timeout_seconds
-        + runtime.grading_timeout_seconds
-    )
-
-
 def _check_ttl(project: Project, table: SandboxTable, report: CheckReport) -> None:
     if table.ttl is None:
         return
-    needed = attempt_seconds(project)
+    needed = project.rl.attempt_seconds
     if parse_duration(table.ttl) < needed:
         report.add(
             Severity.ERROR,
@@ -126,7 +115,7 @@ def _check_room(project: Project, report: CheckReport) -> None:
 def _line(project: Project, table: SandboxTable, found: ProviderReport) -> str:
     sizes = f"memory {table.memory_mb} MiB"
     sizes += f" a process, disk {table.disk_mb} MiB" if found.isolation != Isolation.REMOTE else ""
-    ttl = table.ttl or f"{derived_ttl(attempt_seconds(project)):g}s (derived from the attempt's deadlines)"
+    ttl = table.ttl or f"{derived_ttl(project.rl.sandbox_seconds):g}s (derived from the attempt's deadlines)"
     line = f"Sandboxes: {found.provider}, isolation {found.isolation}; {sizes}; ttl {ttl}"
     if found.isolation == Isolation.REMOTE:
         limits = project.rl.providers.blaxel

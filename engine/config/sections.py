@@ -238,7 +238,7 @@ class TrainingSettings(Section):
         ge=0,
         le=100_000,
         description="Attempts that may be set up before a slot is free, or before the policy is published that they "
-        "sample from. Default: max_concurrent_rollouts or one step's, if that is less; fewer where max_live is low.",
+        "sample from. Default: those that sample at once, 64 at most; fewer where max_live or ttl is low.",
     )
     learning_rate: float = Field(1e-4, gt=0, le=1, description="Adam's step size; constant through the run.")
     loss: Loss = Field("cispo", description="Policy loss computed by Loops on the sampled tokens.")

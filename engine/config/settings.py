@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from engine.config.durations import parse_duration
 from engine.config.problems import Problem, did_you_mean
 from engine.config.sections import (
     ComputeSettings,
@@ -20,6 +21,9 @@ from engine.config.sections import (
     TrainingSettings,
 )
 from engine.config.spending import BudgetSettings, EvalSettings, PriceSettings, ProviderSettings
+
+#: Set-ups ahead where the config does not say: enough to hide them, few enough to hold little.
+MOST_AHEAD = 64
 
 EffectiveScope = Literal["local", "serverless", "dedicated", "auto"]
 
@@ -86,10 +90,33 @@ class Settings(Section):
         if self.training.setups_ahead is not None:
             return self.training.setups_ahead
         training, table, slots = self.training, self.runtime.config.sandbox, self.max_concurrent_rollouts
-        wanted = min(slots, training.group_size * training.groups_per_step)
-        if table is None or table.provider != "blaxel":
+        wanted = min(slots, training.group_size * training.groups_per_step, MOST_AHEAD)
+        if table is None:
+            return wanted
+        if table.ttl is not None and parse_duration(table.ttl) < self.attempt_seconds + self.ahead_seconds:
+            return 0
+        if table.provider != "blaxel":
             return wanted
         return max(0, min(wanted, self.providers.blaxel.max_live - slots - self.max_concurrent_grading))
+
+    @property
+    def attempt_seconds(self) -> float:
+        """The longest that one attempt may take, its sandbox included."""
+        runtime = self.runtime.config
+        phases = (
+            runtime.setup_timeout_seconds + runtime.agent_timeout_seconds + runtime.grading_timeout_seconds
+        )
+        return phases + (runtime.provision_timeout_seconds if runtime.sandbox is not None else 0.0)
+
+    @property
+    def ahead_seconds(self) -> float:
+        """About the longest that an attempt that is set up ahead waits: for the attempts before it, and an update."""
+        return self.attempt_seconds + 2 * self.compute.request_timeout_seconds
+
+    @property
+    def sandbox_seconds(self) -> float:
+        """The longest that an attempt may need its sandbox, the waiting included."""
+        return self.attempt_seconds + (self.ahead_seconds if self.setups_ahead else 0.0)
 
     @property
     def max_steps_off_policy(self) -> int:

@@ -41,7 +41,7 @@ async def test_a_sound_config(make: Make, tmp_path: Path) -> None:
     line = next(line for line in report.lines if line.startswith("Sandboxes: "))
     assert line == (
         "Sandboxes: local, isolation bubblewrap; memory 256 MiB a process, disk 16 MiB; "
-        "ttl 2010s (derived from the attempt's deadlines)"
+        "ttl 5520s (derived from the attempt's deadlines)"
     )
     assert any("runtime-acquired phases setup, sampling, grading;" in line for line in report.lines)
     assert report.lines[-1] == CHECKED

@@ -54,12 +54,11 @@ async def sandboxes_of(
     table = config.runtime.config.sandbox
     if table is None:
         return None
-    deadlines = deadlines_of(project)
     return await RunSandboxes.open(
         store,
         project.working_dir,
         SandboxSettings.from_table(table.model_dump()),
-        attempt_seconds=deadlines.provision + deadlines.setup + deadlines.agent + deadlines.grading,
+        attempt_seconds=config.sandbox_seconds,
         run_id=run_id,
         host_id=host_id,
         blaxel=config.providers.blaxel,
