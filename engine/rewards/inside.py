@@ -126,15 +126,20 @@ def _command(command):
 
 
 def _script(target):
-    """Run a file of plain assertions to its end."""
-    import runpy
+    """Run a file of plain assertions to its end. The file is gone by then: what it expects cannot be read."""
     import traceback
+    import types
 
+    with open(target, encoding="utf-8") as file:
+        code = compile(file.read(), target, "exec")
+    os.unlink(target)
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
+    main.__file__ = target
     sys.path.insert(0, os.getcwd())  # only now: no file of the workspace is imported instead of those above
     sys.argv = [target]
     first = ""
     try:
-        runpy.run_path(target, run_name="__main__")
+        exec(code, main.__dict__)
     except SystemExit as error:
         last = traceback.extract_tb(error.__traceback__)[-1].filename
         if os.path.abspath(last) != os.path.abspath(target):
@@ -148,23 +153,49 @@ def _script(target):
 
 
 def _unittest(target):
-    """Run the tests of a directory or a file; a skipped or an expectedly failing one has not passed."""
+    """Run the tests of a directory or a file; a skipped or an expectedly failing one has not passed.
+
+    Their files are gone by then, and a run whose assertions or runner were changed has no verdict.
+    """
+    import importlib
     import unittest
 
+    unittest.TestCase.assertEqual = _strict(unittest.TestCase.assertEqual)
+    runner = (unittest.TestCase, unittest.TestResult, unittest.TestSuite, unittest.BaseTestSuite)
+    before = [(cls, _methods(cls)) for cls in runner]
+    tests = _Tests(target)
+    sys.meta_path.insert(0, tests)
     sys.path.insert(0, os.getcwd())  # only now: no file of the workspace is imported instead of unittest
-    loader = unittest.TestLoader()
-    if os.path.isdir(target):
-        suite = loader.discover(target, top_level_dir=".")
-    else:
-        suite = loader.loadTestsFromName(os.path.splitext(target)[0].replace("/", "."))
+    suite = unittest.TestSuite()
+    for name in tests.names:
+        try:
+            suite.addTest(unittest.defaultTestLoader.loadTestsFromModule(importlib.import_module(name)))
+        except Exception as error:  # noqa: BLE001 - whatever importing a test raises is its result
+            suite.addTest(unittest.FunctionTestCase(_raising(error), description=name))
     total = suite.countTestCases()
+    for cls in {
+        cls for test in _cases(suite) for cls in type(test).__mro__ if issubclass(cls, unittest.TestCase)
+    }:
+        before.append((cls, _methods(cls)))
+
+    def changed(test=None):
+        for cls, was in before:
+            now = _methods(cls)
+            if len(now) != len(was) or any(now.get(name) is not value for name, value in was.items()):
+                return True
+        own = {} if test is None else vars(test)
+        return any(_is_code(own[name]) and hasattr(unittest.TestCase, name) for name in own)
 
     class Counting(unittest.TestResult):
         passed = 0
+        touched = ""
 
         def addSuccess(self, test):
             super().addSuccess(test)
-            self.passed += 1
+            if changed(test):
+                self.touched = self.touched or test.id().rpartition(".")[2]
+            else:
+                self.passed += 1
 
     result = Counting()
     first = ""
@@ -172,12 +203,119 @@ def _unittest(target):
         suite.run(result)
     except SystemExit:
         first = "the test run was left"
+    if changed() or result.touched:
+        return {"total": total, "passed": 0, "first": "the code changed how its tests are run"}
     bad = result.errors + result.failures
     if bad:
         test, trace = bad[0]
         name = test.id().rpartition(".")[2]
         first = f"{name}: {trace.strip().splitlines()[-1]}"
     return {"total": total, "passed": result.passed, "first": first}
+
+
+class _Tests:
+    """The modules of a directory or a file, out of memory: their files are removed as soon as they are read."""
+
+    def __init__(self, target):
+        places = [target]
+        if os.path.isdir(target):
+            places = [
+                os.path.join(at, name)
+                for at, _, names in os.walk(target)
+                for name in names
+                if name[-3:] == ".py"
+            ]
+        self.modules = {}
+        for place in sorted(places):
+            package = os.path.basename(place) == "__init__.py"
+            module = os.path.dirname(place) if package else place[:-3]
+            with open(place, encoding="utf-8") as file:
+                self.modules[os.path.normpath(module).replace(os.sep, ".")] = (place, package, file.read())
+            os.unlink(place)
+        self.names = [
+            name for name, (place, _, _) in self.modules.items()
+            if place == target or os.path.basename(place).startswith("test")
+        ]  # fmt: skip
+
+    def find_spec(self, name, path=None, target=None):
+        if name not in self.modules:
+            return None
+        from importlib.machinery import ModuleSpec
+
+        place, package, _ = self.modules[name]
+        spec = ModuleSpec(name, self, origin=os.path.abspath(place), is_package=package)  # type: ignore[arg-type]
+        spec.has_location = True
+        if package:
+            spec.submodule_search_locations = [os.path.dirname(os.path.abspath(place))]
+        return spec
+
+    def create_module(self, spec):
+        return None
+
+    def exec_module(self, module):
+        place, package, text = self.modules[module.__name__]
+        self.modules[module.__name__] = (place, package, "")
+        exec(compile(text, place, "exec"), module.__dict__)
+
+
+def _is_code(value):
+    return callable(value) or isinstance(value, (classmethod, staticmethod))
+
+
+def _methods(cls):
+    """What a class does by itself; of a test only what a test case has too, the rest being its own affair."""
+    import unittest
+
+    own = {name: value for name, value in vars(cls).items() if _is_code(value)}
+    if not issubclass(cls, unittest.TestCase):
+        return own
+    return {name: own[name] for name in own if hasattr(unittest.TestCase, name) or name[:4] == "test"}
+
+
+def _cases(suite):
+    for test in suite:
+        if hasattr(test, "__iter__"):
+            yield from _cases(test)
+        else:
+            yield test
+
+
+def _raising(error):
+    def failed():
+        raise error
+
+    return failed
+
+
+def _strict(original):
+    def assertEqual(self, first, second, msg=None):
+        original(self, first, second, msg)
+        if _equals_all(first, second) or _equals_all(second, first):
+            self.fail("it is equal to everything")
+
+    return assertEqual
+
+
+def _equals_all(value, other):
+    """Whether a value that equals ``other`` also equals what does not."""
+    if type(value).__module__ == "unittest.mock":  # ANY, in a test
+        return False
+    if isinstance(other, bool):
+        others = [not other]
+    elif isinstance(other, (int, float, complex)):
+        others = [other + 1, -other - 1]
+    elif isinstance(other, (str, bytes)):
+        others = [other[:0] if other else other.ljust(1)]
+    elif isinstance(other, (list, tuple)):
+        others = [type(other)([*other[:-1], object()])] if type(other) in (list, tuple) else []
+    elif type(other) is dict and other:
+        others = [{**other, next(iter(other)): object()}]
+    else:
+        others = [object()]
+    try:
+        return bool(others) and all(value == another for another in others)
+    except Exception:  # noqa: BLE001 - what cannot be compared is not equal
+        return False
 
 
 if __name__ == "__main__":

@@ -37,12 +37,17 @@ FORBIDDEN_CODE: Mapping[str, re.Pattern[str]] = {
         ),
         "rewrites what others use": (
             r"\bsys\s*\.\s*(?:modules|meta_path|path_hooks|stdout|stderr|excepthook|path)\b", r"\b_{0,2}builtins?_{0,2}\b",
-            r"\bctypes\b", r"\bimportlib\b", r"\b__import__\b", r"\b__class__\s*=", r"\b__main__\b",
+            r"\bctypes\b", r"\bimportlib\b", r"\b__import__\b", r"\b__class__\s*=", r"\b__main__\b", r"\bsys\s+as\b",
+            r"\bfrom\s+sys\s+import\b", r"\b__(?:subclasses|globals|traceback|code|closure|loader|spec)__",
         ),
         "is equal to everything": (
-            r"def\s+__(?:eq|ne|lt|le|gt|ge)__\s*\([^)]*\)[^:]*:\s*return\s+True", r"__(?:eq|ne|lt|le|gt|ge)__['\"]?\s*[:=]\s*lambda",
+            r"def\s+__(?:eq|ne|lt|le|gt|ge)__\s*\([^)]*\)[^:]*:\s*return\s+(?:True|1|not\s+(?:None|False|0))\b", r"__(?:eq|ne|lt|le|gt|ge)__['\"]?\s*[:=]\s*lambda",
         ),
         "reads the tests": (r"['\"][^'\"\n]*\btests?(?:\.py|/)[^'\"\n]*['\"]", r"\b(?:import|from)\s+tests?\b"),
+        "hides what it touches": (
+            r"\b(?:getattr|setattr|delattr)\s*\(\s*[^,\n]+,(?!\s*['\"]\w+['\"]\s*[,)])",
+            r"\b(?:attrgetter|methodcaller)\s*\((?!\s*['\"][\w.]+['\"]\s*[,)])", r"(?<![\w.])(?:vars|globals|locals)\s*\(",
+        ),
         "hides its code": (r"(?<![\w.])(?:exec|eval|compile)\s*\(", r"\bb64decode\b", r"\bmarshal\b", r"\bfromhex\b"),
     }.items()
 }  # fmt: skip
