@@ -7,11 +7,12 @@ from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from loops_tui.loops_ports import ActFailed, Part, Told
+from loops_tui.loops_ports import ActFailed, OpenTrial, Part, Told
 
 if TYPE_CHECKING:
     from engine.hosting.checkpoints import Deployed, Downloaded, DownloadProgress, PlannedDeployment
     from engine.hosting.runs_here import RunsHere
+    from engine.hosting.trying import WeightsAsked
     from engine.loops.deploying import DeployChoice
     from engine.store.rows import EvalRow, RunRow
 
@@ -72,6 +73,25 @@ class LoopsFromHere:
         from engine.hosting.checkpoints import deploy_checkpoint
 
         return self._carry_out(lambda: deploy_checkpoint(self._project_dir, run_id, checkpoint, choice))
+
+    def open_trial(
+        self,
+        asked: WeightsAsked,
+        *,
+        system: str | None,
+        with_sandboxes: bool,
+        told: Told,
+    ) -> OpenTrial:
+        from loops_tui.trial_link import TrialFromHere
+
+        return TrialFromHere(
+            self._project_dir,
+            self._carry_out,
+            asked,
+            system=system,
+            with_sandboxes=with_sandboxes,
+            told=told,
+        )
 
     def _carry_out[T](self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         from engine.config.problems import ConfigError

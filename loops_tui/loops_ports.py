@@ -12,11 +12,41 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
     from engine.hosting.checkpoints import Deployed, Downloaded, PlannedDeployment
+    from engine.hosting.trying import Said, TrialAttempt, TrialSampling, WeightsAsked
     from engine.loops.deploying import DeployChoice
     from engine.store.rows import EvalRow, RunRow
 
 type Told = Callable[[str], None]
 type Part = Literal["sampler", "trainer"]
+
+
+class OpenTrial(Protocol):
+    """Weights that can be talked to and set to a task, until they are closed. One call at a time."""
+
+    @property
+    def name(self) -> str:
+        """Whose weights these are, in words."""
+        ...
+
+    def use(self, sampling: TrialSampling) -> None:
+        """Sample so from the next reply on."""
+        ...
+
+    def forget(self) -> None:
+        """Begin a new conversation."""
+        ...
+
+    def say(self, text: str) -> Said:
+        """Say something and wait for the reply; where it fails, the conversation is as before."""
+        ...
+
+    def attempt(self, task: int, held_out: bool, told: Told) -> TrialAttempt:
+        """Let the weights attempt task number ``task`` (from 0) of the config's tasks, or of its held-out ones."""
+        ...
+
+    def close(self) -> None:
+        """Release the sampler, and wait until it is."""
+        ...
 
 
 class OnLoops(Protocol):
@@ -44,6 +74,17 @@ class OnLoops(Protocol):
 
     def deploy(self, run_id: str, checkpoint: str, choice: DeployChoice) -> Deployed:
         """Have a checkpoint served. Bills; never to be repeated by itself."""
+        ...
+
+    def open_trial(
+        self,
+        asked: WeightsAsked,
+        *,
+        system: str | None,
+        with_sandboxes: bool,
+        told: Told,
+    ) -> OpenTrial:
+        """Start a sampler of a checkpoint's or of a base model's weights. It bills until ``close``."""
         ...
 
 

@@ -33,7 +33,7 @@ CHANGES = frozenset({
     # sandboxes
     "release", "clean_up",
     # checkpoints
-    "save_now", "deactivate", "deploy", "download",
+    "save_now", "deactivate", "deploy", "download", "try_it",
     # configs; a check stores its report
     "check", "save", "save_as", "copy_example", "new_config", "delete_config", "rename_config",
 })  # fmt: skip

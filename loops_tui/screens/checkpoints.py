@@ -20,6 +20,7 @@ from loops_tui.screens.checkpoints_acts import (
     ask_to_download,
     ask_to_evaluate,
     ask_to_start_from,
+    ask_to_try,
 )
 from loops_tui.screens.checkpoints_read import CheckpointEntry, CheckpointsView, CheckpointsWatch
 from loops_tui.screens.checkpoints_text import (
@@ -72,6 +73,8 @@ class CheckpointsScreen(FedScreen):
                 tooltip="Start a new run from these weights; asks first"),
         Binding("e", "evaluate", "Evaluate", id="checkpoints.evaluate",
                 tooltip="Attempt the held-out tasks with these weights, or with the base model"),
+        Binding("t", "try_it", "Try it", id="checkpoints.try",
+                tooltip="Talk to these weights or to the base model, or let them attempt a task"),
         Binding("w", "download", "Download", id="checkpoints.download", tooltip="Bring its files into a directory"),
         Binding("P", "deploy", "Deploy", id="checkpoints.deploy",
                 tooltip="Have it served by Baseten; shows the request first"),
@@ -215,6 +218,8 @@ class CheckpointsScreen(FedScreen):
             return saved and run is not None
         if action == "evaluate":
             return entry is not None and saved and entry.has_eval and entry.row.sampler_path is not None
+        if action == "try_it":
+            return entry is not None and saved and entry.can_be_tried
         if action == "deploy":
             remote = run is not None and run.scope != "local"
             return entry is not None and saved and remote and entry.row.sampler_path is not None
@@ -289,6 +294,11 @@ class CheckpointsScreen(FedScreen):
         entry = self._entry()
         if entry is not None:
             ask_to_evaluate(self.app, self.app.acts, entry)
+
+    def action_try_it(self) -> None:
+        entry = self._entry()
+        if entry is not None:
+            ask_to_try(self.app, entry)
 
     def action_download(self) -> None:
         entry = self._entry()

@@ -185,3 +185,41 @@ def ask_to_start_from(app: LoopsApp, entry: CheckpointEntry) -> None:
         lines.append(f"Its Loops is {run.scope}: this bills.")
     choices = [Choice("cancel", "Cancel", "escape"), Choice("yes", "Start", "y")]
     app.push_screen(Ask("Start a new run from this checkpoint?", lines, choices), answered)
+
+
+def ask_to_try(app: LoopsApp, entry: CheckpointEntry) -> None:
+    """Ask which weights and how, then open the dialog in which they are tried."""
+    from engine.hosting.trying import WeightsAsked
+    from loops_tui.screens.trial import TrialScreen, opener_of
+
+    row, run = entry.row, entry.run
+    bills = run is not None and run.scope != "local"
+    fields = [
+        Field("weights", "Weights: this checkpoint, or base", row.name, check=something),
+        Field("task", "Number of a task to attempt: empty to talk", "", check=_task_number),
+        Field("system", "System message", "", "none"),
+    ]
+
+    def answered(values: dict[str, str] | None) -> None:
+        if values is None:
+            return
+        base = values["weights"] == "base"
+        asked = WeightsAsked(run=row.run_id, checkpoint=None if base else values["weights"])
+        tasks = bool(values["task"])
+        app.push_screen(
+            TrialScreen(
+                "the base model" if base else values["weights"],
+                opener_of(app, asked, values["system"], tasks),
+                tasks=tasks,
+                first=values["task"],
+            )
+        )
+
+    lines = [
+        "A sampler is started for it and released when you close it" + (": this bills." if bills else ".")
+    ]
+    app.push_screen(Form(f"Try {row.name}", lines, fields, "Try it"), answered)
+
+
+def _task_number(text: str) -> str | None:
+    return None if not text.strip() or text.strip().isdecimal() else "must be a whole number, from 0 on"

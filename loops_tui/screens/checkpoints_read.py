@@ -34,6 +34,11 @@ class CheckpointEntry:
         return self.row.state is CheckpointState.SAVED
 
     @property
+    def can_be_tried(self) -> bool:
+        """Whether a sampler can be started of it, and its config says how to talk to it."""
+        return self.run is not None and self.run.recipe == "rl" and self.row.sampler_path is not None
+
+    @property
     def live(self) -> bool:
         return self.run is not None and not self.run.state.final
 

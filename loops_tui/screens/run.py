@@ -162,7 +162,7 @@ class RunScreen(RunPlaces):
             self._show_attempt()
         if shown in (None, "overview", "log"):
             self.log_view.write(view)
-        keys_for = (view.run.state, view.wish, bool(view.steps), bool(view.evals), len(view.saved))
+        keys_for = (view.run.state, view.wish, bool(view.names), bool(view.evals), len(view.saved))
         if keys_for != self._keys_for:
             self._keys_for = keys_for
             self.refresh_bindings()

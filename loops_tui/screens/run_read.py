@@ -111,7 +111,7 @@ class RunWatch:
         self._steps: list[StepRow] = []
         self._names: set[str] = set()
         self._log: list[LogRow] | None = None
-        self._phase: tuple[str, float | None] | None = None
+        self._phase: tuple[tuple[bool, str], float | None] | None = None
         self._counted: tuple[float, Mapping[float, int]] | None = None
         self._exploits = ExploitWatch(run_id)
 
@@ -199,7 +199,8 @@ class RunWatch:
             return steps[-1].started_at
         if run.phase == "training" and progress.ready_at is not None:
             return progress.ready_at
-        if self._phase is None or self._phase[0] != run.phase:
+        phase = (run.state.final, run.phase)  # a run that is taken up again begins another one
+        if self._phase is None or self._phase[0] != phase:
             # What was there from the first look on may be older than that: nothing is said then.
-            self._phase = (run.phase, None if self._phase is None else now)
+            self._phase = (phase, None if self._phase is None else now)
         return self._phase[1]

@@ -58,7 +58,8 @@ def header(view: RunView, found: Sequence[Finding], width: int) -> list[Line]:
     lines.append(trained_line(view, width) if view.supervised else _progress_line(view, width))
     asked = asked_words(view.command, view.now)
     lasting = [finding for finding in found if finding.lasting]
-    if asked is not None and not run.state.final:
+    # While a run that was taken up again starts, the last answer is of its life before.
+    if asked is not None and not run.state.final and run.state is not RunState.STARTING:
         lasting.append(Finding(Tone.ACCENT, asked, lasting=True))
     passing = [finding for finding in found if not finding.lasting]
     shown = [*lasting, *passing[: 2 if width >= NARROW else 1]]
@@ -111,7 +112,9 @@ def _progress_line(view: RunView, width: int) -> Line:
     if not evaluating:
         total = max(run.group_size * run.groups_per_step, total)
     if not sum(counts.values()):
-        return ((" ", Tone.PLAIN), ("waiting for the first attempts", Tone.DIM))
+        waits = f"waiting for the {'next' if view.groups else 'first'} attempts"
+        said = "no attempts in flight" if run.state is RunState.PAUSED else waits
+        return ((" ", Tone.PLAIN), (said, Tone.DIM))
     what = "evaluated" if evaluating else "attempts"
     done = f"{counts['done']:>{len(str(total))}}/{total}"
     legend, tally = step_legend(counts), f"  {done} {what}  "
@@ -120,6 +123,8 @@ def _progress_line(view: RunView, width: int) -> Line:
     if width - len(tally) - width_of(legend) < 9:
         shown = {name: number for name, number in counts.items() if number or name == "done"}
         legend = step_legend(shown, gap=1)
+        if width - len(tally) - width_of(legend) < 9:  # what is queued is the rest of the bar
+            legend = step_legend({name: number for name, number in shown.items() if name != "queued"}, gap=1)
     room = max(8, min(48, width - len(tally) - width_of(legend) - 1))
     bar = step_bar(counts, total, room)
     return clip(((" ", Tone.PLAIN), *bar, (tally, Tone.PLAIN), *legend), width)

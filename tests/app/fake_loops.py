@@ -6,10 +6,11 @@ import threading
 from pathlib import Path
 
 from engine.hosting.checkpoints import Deployed, Downloaded, PlannedDeployment
+from engine.hosting.trying import Said, TrialAttempt, TrialSampling, WeightsAsked
 from engine.loops.deploying import DeployChoice, deployment_request
 from engine.loops.management import Deployment, InstanceType
 from engine.store.rows import EvalRow, RunRow
-from loops_tui.loops_ports import ActFailed, Part, Told
+from loops_tui.loops_ports import ActFailed, OpenTrial, Part, Told
 
 WAIT_SECONDS = 6.0
 
@@ -64,3 +65,40 @@ class FakeLoops:
     def deploy(self, run_id: str, checkpoint: str, choice: DeployChoice) -> Deployed:
         self._act("deploy", run_id, checkpoint, choice)
         return Deployed(run_id, checkpoint, Deployment("model-1", "dep-1"))
+
+    def open_trial(
+        self, asked: WeightsAsked, *, system: str | None, with_sandboxes: bool, told: Told
+    ) -> OpenTrial:
+        self._act("try", asked.run, asked.checkpoint, system, with_sandboxes, told=told)
+        return FakeTrial(self, told)
+
+
+class FakeTrial:
+    """Weights that answer with what they were told."""
+
+    name = "fake weights"
+
+    def __init__(self, loops: FakeLoops, told: Told) -> None:
+        self._loops, self._told = loops, told
+
+    def use(self, sampling: TrialSampling) -> None:
+        self._loops.asked.append(("use", sampling))
+
+    def forget(self) -> None:
+        self._loops.asked.append(("forget",))
+
+    def say(self, text: str) -> Said:
+        self._loops._act("say", text)
+        return Said(f"you said {text}", None, 4, 12, truncated=True)
+
+    def attempt(self, task: int, held_out: bool, told: Told) -> TrialAttempt:
+        self._loops._act("attempt", task, held_out, told=told)
+        turns = [
+            {"role": "user", "content": "Sum \x1b[31mthem"},
+            {"role": "assistant", "content": None, "tool_calls": [{"name": "shell", "arguments": "{}"}]},
+        ]
+        return TrialAttempt("sums", "done", 0.5, "completed", None, turns, {}, 1.5)
+
+    def close(self) -> None:
+        self._loops.asked.append(("close",))
+        self._told("Sampler sampler-1 is released")

@@ -21,6 +21,8 @@ from engine.hosting.trying import TrialSampling, WeightsAsked, open_trial
 from engine.loops.management import LoopsManagement
 from engine.store import Store
 from engine.store.rows import GroupState
+from loops_tui.link import make_hosting
+from loops_tui.loops_ports import ActFailed
 from tests.cli.conftest import Call, call, project_dir
 from tests.engine.test_real_runs import command, environment
 
@@ -306,6 +308,26 @@ async def test_a_task_is_attempted_and_everything_is_released(made: tuple[Path, 
         assert held.task_id == "held-1"
     assert said[-1].endswith("is released")
     assert await newest_sampler(made[0]) == "INACTIVE"
+
+
+def test_weights_are_held_open_for_the_application_and_released(made: tuple[Path, str]) -> None:
+    said: list[str] = []
+    here = make_hosting(made[0])
+    try:
+        trial = here.loops.open_trial(
+            WeightsAsked(run=made[1], checkpoint="last"), system=None, with_sandboxes=False, told=said.append
+        )
+        trial.use(TrialSampling(seed=1, max_tokens=4))
+        assert trial.say("Name the hidden game.").tokens > 0
+        assert trial.attempt(0, False, said.append).task_id == "hidden_game"
+        trial.close()
+        assert said[-1].endswith("is released")
+        with pytest.raises(ActFailed, match="has no saved checkpoint"):
+            here.loops.open_trial(
+                WeightsAsked(run=made[1], checkpoint="x"), system=None, with_sandboxes=False, told=said.append
+            )
+    finally:
+        here.close()
 
 
 def test_an_attempt_in_a_sandbox_leaves_no_lease(
