@@ -13,6 +13,7 @@ from engine.store.rows import (
     CommandState,
     EvalRow,
     GroupRow,
+    GroupState,
     RunState,
     StepRow,
 )
@@ -161,3 +162,30 @@ def test_spend_stands_against_its_budget_and_billing_is_said() -> None:
     assert "2.0M" in lines
     assert "ACTIVE, bills since 2h 00m" in lines
     assert "checkpoints" in lines
+
+
+def test_nothing_in_flight_is_said_as_what_it_is() -> None:
+    group = GroupRow("r", 3, GroupState.TRAINED, "t", 0)
+    assert "waiting for the first attempts" in said(view_of())
+    assert "waiting for the next attempts" in said(view_of(groups=[group]))
+    assert "no attempts in flight" in said(view_of(groups=[group], run_state=RunState.PAUSED))
+
+
+def test_where_there_is_little_room_the_bar_alone_says_what_is_queued() -> None:
+    counts = {
+        AttemptState.DONE: 38,
+        AttemptState.GRADING: 23,
+        AttemptState.ACTING: 1,
+        AttemptState.SAMPLING: 66,
+    }
+    view = view_of(progress=StepProgress(training={**counts, AttemptState.QUEUED: 128}))
+    line = said(view, 80).splitlines()[1]
+    assert "…" not in line
+    assert "queued" not in line
+    assert "queued 128" in said(view, 118)
+
+
+def test_an_answer_from_before_a_resume_is_not_told_again() -> None:
+    stop = CommandRow(1, "r", "stop", CommandState.DONE, NOW - 9, {}, "stopping after step 5", NOW - 5)
+    assert "stopping after step 5" in said(view_of(command=stop))
+    assert "stopping after step 5" not in said(view_of(command=stop, run_state=RunState.STARTING))
