@@ -157,7 +157,7 @@ def _training_lines(project: Project) -> list[str]:
     training, phases = project.rl.training, _phases(project)
     clock = " + ".join(f"{name} {seconds:g}" for name, seconds in phases.items())
     delta = f"{project.rl.max_policy_delta_in_trajectory} within an attempt"
-    age = f" (at most {project.rl.max_steps_off_policy} updates off policy, {delta})"
+    age = f" (at most {_count(project.rl.max_steps_off_policy, 'update')} off policy, {delta})"
     ahead = project.rl.setups_ahead
     return [
         f"Mode: {training.mode}{age if training.mode == 'async' else ''}; batch: {training.groups_per_step} × {training.group_size}",
