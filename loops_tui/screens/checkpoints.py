@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from engine.store.queries import StoreReader
 
 CLOCK_SECONDS = 1.0
+AGES_SECONDS = 60.0
 TABLE_FRAME = 3  # lines of a table around its rows
 MOST_BILLING = 6
 
@@ -134,9 +135,10 @@ class CheckpointsScreen(FedScreen):
         self._show()
 
     def _tick(self) -> None:
-        """Clocks of what bills. Nothing moves where nothing does."""
-        if self.in_view and self.view is not None and self.view.billing:
-            self.view = replace(self.view, now=time.time())
+        """Clocks of what bills; ages, which are told in minutes and more, once a minute."""
+        view, now = self.view, time.time()
+        if self.in_view and view is not None and (view.billing or now - view.now >= AGES_SECONDS):
+            self.view = replace(view, now=now, entries=[replace(entry, now=now) for entry in view.entries])
             self._show()
 
     def _show(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,7 +19,7 @@ from loops_tui.widgets.safe_text import safe
 from loops_tui.widgets.spans import Line, fact, plain
 from loops_tui.widgets.step_bar import share_bar, share_legend
 from loops_tui.widgets.wrapping import wrap
-from loops_tui.wording import ago, count, duration, number, signed, words
+from loops_tui.wording import count, duration, number, signed, words
 
 WATCHED = (
     "groups and tasks that score alike",
@@ -214,11 +215,11 @@ def _saved(view: RunView, width: int) -> list[Line]:
     if not saved:
         return [fact("checkpoints", "none", width, Tone.DIM)]
     last = saved[0]
-    when = ago(view.now - (last.saved_at or last.created_at)) if view.run.state.final else ""
     many = counted(len(saved), "checkpoint")
     lines = [fact(many, f"last {safe(last.name, 30)}", width)]
-    if when:
-        lines.append(fact("", f"saved {when}", width, Tone.DIM))
+    if view.run.state.final:  # a time of day: nothing turns an age here once a run has ended
+        at = time.strftime("%H:%M on %d %b", time.localtime(last.saved_at or last.created_at))
+        lines.append(fact("", f"saved at {at}", width, Tone.DIM))
     return lines
 
 

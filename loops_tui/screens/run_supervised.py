@@ -13,7 +13,7 @@ from loops_tui.theme import Tone
 from loops_tui.widgets.safe_text import safe
 from loops_tui.widgets.spans import Line, Span, clip, fact, plain
 from loops_tui.widgets.step_bar import step_bar
-from loops_tui.wording import ago, count, duration, number
+from loops_tui.wording import count, duration, number
 
 PACE_STEPS = 20  # newest ones that say how long a step takes, validations between them included
 
@@ -123,9 +123,8 @@ def _checkpoints(view: RunView, width: int) -> list[Line]:
     lines: list[Line] = []
     for row in view.checkpoints:
         if row.state is CheckpointState.SAVED:
-            when = ago(view.now - (row.saved_at or row.created_at)) if view.run.state.final else "saved"
             known = max((step for step in losses if step <= row.step), default=None)
-            told = when if known is None else f"validation {number(losses[known], 3)}, {when}"
+            told = "saved" if known is None else f"validation {number(losses[known], 3)}"
             lines.append(fact(f"◆ {safe(row.name, 30)}", told, width))
         else:
             lines.append(fact(f"◆ {safe(row.name, 30)}", str(row.state), width, Tone.WARN))

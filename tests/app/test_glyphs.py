@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from rich.cells import cell_len
 
+import loops_tui
 from loops_tui.glyphs import to_ascii, wants_ascii
 from loops_tui.widgets.spark import BLOCKS
 
@@ -52,3 +55,10 @@ def test_letters_keep_their_bases() -> None:
 )
 def test_the_locale_decides(environ: dict[str, str], wanted: bool) -> None:
     assert wants_ascii(environ) is wanted
+
+
+def test_every_mark_of_the_application_itself_has_one() -> None:
+    sources = [path for path in Path(loops_tui.__file__).parent.rglob("*.py") if path.name != "glyphs.py"]
+    drawn = {char for path in sources for char in path.read_text(encoding="utf-8") if ord(char) > 0x7F}
+    assert drawn > set("◐‖●│")
+    assert {char for char in drawn if to_ascii(char) == "?"} <= {"ß"}  # in a comment
