@@ -132,14 +132,6 @@ def _resume(desk: Desk) -> None:
     assert desk.project.row().step == steps + 1
 
 
-@case("watch", "watch [RUN]")
-def _watch(desk: Desk) -> None:
-    assert f"Run {desk.run_id} is done" in desk.succeeds("watch", desk.run_id).out
-    live = desk.project.live()
-    desk.succeeds("stop", live)
-    assert f"Run {live} is stopped" in desk.succeeds("watch", status=3).out  # the newest, where none is named
-
-
 @case("runs")
 def _runs(desk: Desk) -> None:
     assert desk.run_id in desk.succeeds("runs").out
@@ -158,12 +150,20 @@ def _pause(desk: Desk) -> None:
     assert "resumed" in desk.succeeds("resume", live).out
 
 
-@case("stop")
+@case("checkpoints RUN save", "checkpoints RUN [save]")
+def _checkpoints(desk: Desk) -> None:
+    assert "step-000001" in desk.succeeds("checkpoints", desk.run_id).out
+    live = desk.project.live()
+    assert "step-" in desk.succeeds("checkpoints", live, "save").out
+
+
+@case("stop", "watch", "watch [RUN]")
 def _stop(desk: Desk) -> None:
     live = desk.project.live()
     assert "stopping after step" in desk.succeeds("stop", live).out
-    desk.succeeds("watch", live, status=3)
+    assert f"Run {live} is stopped" in desk.succeeds("watch", status=3).out  # the newest, where none is named
     assert desk.project.row(live).state is RunState.STOPPED
+    assert f"Run {desk.run_id} is done" in desk.succeeds("watch", desk.run_id).out
 
 
 @case("abort RUN")
@@ -182,13 +182,6 @@ def _export(desk: Desk) -> None:
 
 
 # -- weights ---------------------------------------------------------------------------------------------------------
-
-
-@case("checkpoints RUN save", "checkpoints RUN [save]")
-def _checkpoints(desk: Desk) -> None:
-    assert "step-000001" in desk.succeeds("checkpoints", desk.run_id).out
-    live = desk.project.live()
-    assert "step-" in desk.succeeds("checkpoints", live, "save").out
 
 
 @case("checkpoints RUN download NAME DIR")

@@ -1,0 +1,56 @@
+"""The code that the documents print does what they say."""
+
+from __future__ import annotations
+
+import json
+from textwrap import indent
+
+import pytest
+
+from tests.docs.commands import PAGES, ROOT
+from tests.docs.conftest import Desk
+from tests.docs.test_pages import blocks
+from tests.sandboxes.conftest import needs_bubblewrap
+
+CONFIG = """\
+recipe = "rl"
+[runtime.config]
+tasks = "tasks.jsonl"
+episode = "file_episode:FileEpisode"
+[runtime.config.sandbox]
+memory_mb = 256
+[model]
+base_model = "loops-demo-1m"
+max_seq_len = 768
+[training]
+max_steps = 1
+[sampling]
+max_tokens = 80
+[compute]
+scope = "local"
+"""
+PRINTED = [(page, text) for page in PAGES if page.is_file() for text in blocks(page, "python")]
+
+
+@needs_bubblewrap
+@pytest.mark.timeout(300)
+def test_the_episode_of_its_page_solves_a_task(desk: Desk) -> None:
+    """With the shipped model, a real sandbox, and no chance in it."""
+    [episode] = blocks(ROOT / "docs" / "episodes.md", "python")
+    place = desk.project.directory / "files"
+    place.mkdir()
+    tasks = (ROOT / "examples" / "tool_agent" / "tasks.jsonl").read_text().splitlines()
+    [port] = [task for task in map(json.loads, tasks) if task["id"] == "port"]
+    (place / "file_episode.py").write_text(episode)
+    (place / "tasks.jsonl").write_text(json.dumps(port))
+    (place / "train.toml").write_text(CONFIG)
+    said = desk("try", "--base", "files/train.toml", "--task", "0", "--temperature", "0", "--json")
+    assert said.status == 0, said.err
+    assert (said.value["reward"], said.value["ending"]) == (1.0, "completed")
+    assert [turn["content"] for turn in said.value["turns"] if turn["role"] == "tool"][-1] == "exit code 0"
+
+
+@pytest.mark.parametrize(("page", "text"), PRINTED, ids=[page.name for page, _ in PRINTED])
+def test_what_is_printed_is_python(page: object, text: str) -> None:
+    text = text.replace("…", "...")  # what is left to the reader
+    compile(f"async def printed():\n{indent(text, '    ')}", str(page), "exec")
