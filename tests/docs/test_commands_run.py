@@ -174,7 +174,7 @@ def _abort(desk: Desk) -> None:
     assert desk.project.row(live).state is RunState.ABORTED
 
 
-@case("export RUN [DIR]")
+@case("export RUN", "export RUN [DIR]")
 def _export(desk: Desk) -> None:
     desk.succeeds("export", desk.run_id, "exported")
     assert (desk.project.directory / "exported" / "steps.jsonl").is_file()
