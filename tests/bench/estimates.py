@@ -63,7 +63,7 @@ def _amounts(directory: Path) -> dict[str, int]:
     with Store.open(directory) as store:
         reader = store.reader()
         run = reader.runs(limit=1)[0]
-        groups = [group.group_id for group in reader.groups(run.run_id) if group.group_id >= 0]
+        groups = [group.group_id for group in reader.groups(run.run_id, 1_000_000) if group.group_id >= 0]
         rows = [
             row for group in groups for row in reader.attempts(run.run_id, group) if row.ended_at is not None
         ]
