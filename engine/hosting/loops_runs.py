@@ -242,7 +242,7 @@ async def deactivate(
 
     Raises:
         UnknownRun: neither this project nor Loops knows it.
-        HostingError, ConfigError, StoreError: Loops cannot be reached from here.
+        HostingError, ConfigError, StoreError: Loops cannot be reached from here. A live run then goes on.
     """
     if not Store.exists(project_dir):
         return [
@@ -255,6 +255,8 @@ async def deactivate(
             row = store.reader().run(ref)
         except UnknownRun as unknown:
             return [await _deactivate_unknown(project_dir, ref, told, str(unknown))]
+        if not row.state.final:
+            await _require_answer(project_dir, row)
         await _end_live(store, row, told)
         row = store.reader().get_run(row.run_id) or row
         return await _deactivate_known(store, project_dir, row, told)
@@ -346,6 +348,21 @@ async def _end_one(
     except LoopsError as error:
         return Deactivated(loops_run_id, run_id, error=str(error))
     return Deactivated(loops_run_id, run_id, ended.was_active, ended.run.created_at, time.time())
+
+
+async def _require_answer(project_dir: Path, row: RunRow) -> None:
+    """A live run is ended only where its Loops run can be ended after it: it would bill on, and train nothing.
+
+    Raises HostingError or ConfigError.
+    """
+    async with loops_of(project_dir, row) as endpoint:
+        try:
+            async with LoopsManagement(endpoint.url, endpoint.api_key) as loops:
+                await loops.runs()
+        except LoopsError as error:
+            raise HostingError(
+                f"{error}; run {row.run_id} goes on, and so does its Loops run, which may bill"
+            ) from error
 
 
 async def _end_live(store: Store, row: RunRow, told: Callable[[str], None]) -> None:

@@ -296,6 +296,21 @@ def test_a_wrong_key_is_one_sentence(
     assert (said.status, "BASETEN_API_KEY is not set" in said.err) == (1, True)
 
 
+def test_a_live_run_goes_on_where_its_loops_run_cannot_be_ended(
+    call: Call, store: Store, odd: OddServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BASETEN_API_KEY", "secret-key-value")
+    monkeypatch.setenv("LOOPS_BASE_URL", odd.url)
+    odd.answer = lambda _: Answer.of({"error": "Invalid API key"}, 401)
+    run_id = "20261129-170000-dear"
+    store.create_run(make_run(store.project_dir, run_id, scope="dedicated", loops_run_id="run-1"))
+    store.claim(run_id, make_host("careful"), RunState.RUNNING)
+    said = call("deactivate", run_id)
+    assert (said.status, "refused the API key" in said.err, "goes on" in said.err) == (1, True, True)
+    assert store.reader().commands(run_id) == []
+    store.end_run(run_id, "careful", RunState.STOPPED, None)
+
+
 def loops_run(store: Store, name: str) -> str:
     """A Loops run of this name on the project's own server; its id."""
     server = LocalServer(store.project_dir)
