@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from engine.store.queries import StoreReader
 
 CLOCK_SECONDS = 1.0
+AGES_SECONDS = 60.0
 TO_COMPARE = 2
 
 
@@ -121,10 +122,15 @@ class RunsScreen(FedScreen):
             self.app.poke()  # the newest are painted; now the others
 
     def _tick(self) -> None:
-        """Clocks of live runs. Nothing moves where nothing runs."""
-        if self.in_view and any(entry.live for entry in self._entries):
-            now = time.time()
-            self._entries = [replace(entry, now=now) if entry.live else entry for entry in self._entries]
+        """Clocks of live runs; how long ago others began, which is told in minutes and more, once a minute."""
+        if not self.in_view or not self._entries:
+            return
+        now = time.time()
+        aged = now - min(entry.now for entry in self._entries) >= AGES_SECONDS
+        if aged or any(entry.live for entry in self._entries):
+            self._entries = [
+                replace(entry, now=now) if aged or entry.live else entry for entry in self._entries
+            ]
             self._show()
 
     def _show(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from engine.store.rows import RunState
 from engine.store.store import Store
 from loops_tui.app import LoopsApp
 from loops_tui.loops_ports import ActFailed
-from loops_tui.screens.checkpoints import CheckpointsScreen
+from loops_tui.screens.checkpoints import AGES_SECONDS, CheckpointsScreen
 from loops_tui.screens.run import RunScreen
 from loops_tui.screens.runs import RunsScreen
 from loops_tui.widgets.confirm import Ask, Tell
@@ -250,3 +251,17 @@ async def test_one_act_at_a_time(saved: Path) -> None:
         assert len(hosting.loops.asked) == 1
         hosting.loops.goes.set()
         await until(pilot, lambda: app.acts.under_way is None, "it has ended")
+
+
+async def test_ages_go_on_where_nothing_else_does(saved: Path) -> None:
+    app = make_app(saved)
+    async with app.run_test(size=(120, 40)) as pilot:
+        screen = await open_checkpoints(pilot, app)
+        view = screen.view
+        assert view is not None
+        old = view.now - AGES_SECONDS - 1
+        screen.view = replace(
+            view, now=old, billing=[], entries=[replace(entry, now=old) for entry in view.entries]
+        )
+        screen._tick()
+        assert min(entry.now for entry in screen.view.entries) > old
