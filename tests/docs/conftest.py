@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -85,20 +86,27 @@ class Documented:
     def live(self) -> str:
         """A run that is going on in a process of its own."""
         with Store.open(self.directory) as store:
-            going = store.reader().runs(states=[state for state in RunState if state not in FINAL_STATES])
+            going = self._going(store)
         if going:
             return going[0].run_id
-        return detach_run(
-            EXAMPLE, (*SMALL, "training.max_steps=100000", "training.max_consecutive_unusable_groups=100000"),
-            self.directory,
-        )  # fmt: skip
+        # It ends by itself before long, should whoever runs the tests be killed.
+        endless = ("training.max_steps=100000", "training.max_consecutive_unusable_groups=100000")
+        return detach_run(EXAMPLE, (*SMALL, *endless, "budget.max_hours=0.1"), self.directory)
 
     def close(self) -> None:
+        """End what is going on, and the services; none of it outlives the tests."""
         with Store.open(self.directory) as store:
-            going = store.reader().runs(states=[state for state in RunState if state not in FINAL_STATES])
-            for run in going:
+            for run in self._going(store):
                 store.request(run.run_id, "abort")
+            deadline = time.monotonic() + START_SECONDS
+            while self._going(store) and time.monotonic() < deadline:
+                time.sleep(0.1)
+            assert self._going(store) == []
         self.services.close()
+
+    @staticmethod
+    def _going(store: Store) -> list[RunRow]:
+        return store.reader().runs(states=[state for state in RunState if state not in FINAL_STATES])
 
 
 @pytest.fixture(scope="session")
