@@ -1,6 +1,6 @@
 """Load, check and train a config from a program; stop early when the reward is good enough.
 
-    python train_from_python.py [CONFIG] [--steps N] [--until REWARD]
+python train_from_python.py [CONFIG] [--steps N] [--until REWARD]
 """
 
 from __future__ import annotations

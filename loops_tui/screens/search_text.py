@@ -156,7 +156,8 @@ def empty_lines(found: Found | None, scope: str) -> list[Line]:
         return [
             plain("Type words: transcripts that hold all of them are found, the newest first.", Tone.DIM),
             plain(
-                "The last word may be the beginning of one. Signs (=> or {{) are looked for in the newest transcripts.", Tone.DIM
+                "The last word may be the beginning of one. Signs (=> or {{) are looked for in the newest transcripts.",
+                Tone.DIM,
             ),
         ]
     return [

@@ -115,7 +115,10 @@ async def measure(seed: int, steps: int, sampling_seeds: int, directory: Path) -
             }
             trained = f"bt://loops:{run.loops_run_id}/sampler_weights/default"
             base = str(project.model_dir)
-            places: dict[str, dict[str, Any]] = {"before": {"base_model": base}, "after": {"model_path": trained}}
+            places: dict[str, dict[str, Any]] = {
+                "before": {"base_model": base},
+                "after": {"model_path": trained},
+            }
             for name, place in places.items():
                 sampler = await PinnedSampler.open(
                     url=address.url, api_key=address.key, settings=chosen, **place
