@@ -12,8 +12,12 @@ class HostingError(Exception):
     """One clear sentence: a run, a server or a process could not be started."""
 
 
-class ResumeRefused(HostingError):
-    """A run cannot go on, or not with what was asked for; nothing was changed."""
+class BadRequest(HostingError):
+    """What was asked for cannot be, as it was asked for; nothing was started or changed."""
+
+
+class ResumeRefused(BadRequest):
+    """A run cannot go on, or not with what was asked for."""
 
 
 class CheckFailed(HostingError):

@@ -5,16 +5,27 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from engine.hosting.errors import HostingError
+from engine.hosting.errors import BadRequest, HostingError
 from engine.hosting.requests import request
-from engine.hosting.weights import WeightsAsked, WeightsInHand, weights_in_hand, while_loops_lives
+from engine.hosting.weights import (
+    WeightsAsked,
+    WeightsInHand,
+    require_episode,
+    weights_in_hand,
+    while_loops_lives,
+)
 from engine.loops.errors import LoopsError
 from engine.recipes.evaluation.evaluator import Evaluator
 from engine.recipes.evaluation.plan import EvalPlan, Weights, held_out_tasks
 from engine.recipes.rl.parts import deadlines_of
 from engine.store.rows import CommandState, EvalRow
 from engine.store.store import Store
+
+if TYPE_CHECKING:
+    from engine.episodes.contract import Task
+    from engine.project import Project
 
 LIVE_SECONDS = 24 * 3600.0
 """How long a live run's answer is waited for: the step in hand, and then the evaluation."""
@@ -52,7 +63,7 @@ async def evaluate(
     name = None if base else checkpoint or "last"
     asked = WeightsAsked(run=ref, checkpoint=name, overrides=overrides)
     async with weights_in_hand(
-        project_dir, asked, purpose="evaluation", with_sandboxes=True, told=told
+        project_dir, asked, purpose="evaluation", with_sandboxes=True, ready=_held_out, told=told
     ) as weights:
         return await _evaluate(weights, told, progress)
 
@@ -79,20 +90,26 @@ def _ask(project_dir: Path, run_id: str, told: Callable[[str], None]) -> EvalRow
     return made[0]
 
 
+def _held_out(project: Project) -> list[Task[Any]]:
+    """The config's held-out tasks. Blocks. Raises BadRequest where it names none, ConfigError where they are wrong."""
+    require_episode(project)
+    settings = project.rl.eval
+    if settings is None:
+        raise BadRequest(
+            f"the config {project.path.name} has no [eval]; name held-out tasks with --set eval.tasks=FILE"
+        )
+    return held_out_tasks(settings, project.episode().task_type)
+
+
 async def _evaluate(
     weights: WeightsInHand, told: Callable[[str], None], progress: Callable[[str], None]
 ) -> EvalRow:
     project, run, point = weights.project, weights.run, weights.checkpoint
     assert run is not None
-    settings = project.rl.eval
-    if settings is None:
-        raise HostingError(
-            f"the config of run {run.run_id} has no [eval]; name held-out tasks with --set eval.tasks=FILE"
-        )
     episode = await asyncio.to_thread(project.episode)
     plan = EvalPlan.of(
         project.rl,
-        tasks=await asyncio.to_thread(held_out_tasks, settings, episode.task_type),
+        tasks=await asyncio.to_thread(_held_out, project),
         episode=episode.cls,
         options=episode.options,
         deadlines=deadlines_of(project),

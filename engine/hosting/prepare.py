@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from engine.hosting.local_server import LocalServer
     from engine.project import Project
 
+PROGRESS_SECONDS = 3.0
+"""How often a check that takes long says how far it is."""
 UNSAVED = "Checked: the text in the editor, which is not saved."
 
 
@@ -84,13 +87,26 @@ async def require_sound(
         warming = asyncio.create_task(asyncio.to_thread(server.start))
         # A failure is met again, and told, by the run that needs the server.
         warming.add_done_callback(lambda task: task.cancelled() or task.exception())
-    report = await check_project(project, project_dir)
+    report = await check_project(project, project_dir, now_and_then(told))
     if not report.ok:
         raise CheckFailed(report)
     for finding in report.findings:
         if finding.severity == "warning":
             told(str(finding))
     return report
+
+
+def now_and_then(told: Callable[[str], None], seconds: float = PROGRESS_SECONDS) -> Callable[[str], None]:
+    """``told``, but of what comes often only one every so many seconds, and nothing before the first are over."""
+    said_at = time.monotonic()
+
+    def tell(how_far: str) -> None:
+        nonlocal said_at
+        if time.monotonic() - said_at >= seconds:
+            said_at = time.monotonic()
+            told(how_far)
+
+    return tell
 
 
 def _keep(config: Path, environ: Mapping[str, str], project_dir: Path, report: CheckReport) -> None:

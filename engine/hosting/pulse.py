@@ -124,7 +124,7 @@ class Pulse:
                 answer = "resumed"
             case "stop":
                 control.stop_after_step("command")
-                answer = f"stopping after step {step}"
+                answer = "stopping after the step in hand"
             case "abort":
                 control.abort("command")
                 answer = "aborting"

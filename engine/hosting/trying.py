@@ -7,12 +7,19 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from engine.config.sections import SamplingSettings as SamplingTable
 from engine.episodes.contract import Task
 from engine.episodes.runtime import AttemptPlan, AttemptResult, run_attempt
-from engine.hosting.errors import HostingError
-from engine.hosting.weights import WeightsAsked, WeightsInHand, weights_in_hand, while_loops_lives
+from engine.hosting.errors import BadRequest, HostingError
+from engine.hosting.weights import (
+    WeightsAsked,
+    WeightsInHand,
+    require_episode,
+    weights_in_hand,
+    while_loops_lives,
+)
 from engine.loops.errors import LoopsError
 from engine.loops.sampling import SamplingSettings
 from engine.policy.conversation import (
@@ -27,6 +34,9 @@ from engine.recipes.evaluation.plan import held_out_tasks
 from engine.recipes.rl.comparing import compare
 from engine.recipes.rl.parts import deadlines_of
 from engine.store.rows import AttemptState
+
+if TYPE_CHECKING:
+    from engine.project import Project
 
 __all__ = ["Said", "Trial", "TrialAttempt", "TrialSampling", "WeightsAsked", "open_trial"]
 
@@ -83,8 +93,8 @@ class Trial:
 
     def use(self, sampling: TrialSampling) -> None:
         """Sample so from the next reply on."""
-        config = self._weights.project.rl
-        chosen = config.sampling
+        config = self._weights.project.config
+        chosen = SamplingTable.model_validate({}) if config.recipe == "sft" else config.sampling
 
         def or_else[T](given: T | None, configured: T) -> T:
             return configured if given is None else given
@@ -161,18 +171,10 @@ class Trial:
 
     def _plan(self, number: int, held_out: bool, log: Callable[[str, str], None]) -> AttemptPlan:
         project, sandboxes = self._weights.project, self._weights.sandboxes
-        episode = project.episode()
-        if held_out:
-            if project.rl.eval is None:
-                raise HostingError("the config has no [eval], and so no held-out tasks")
-            tasks = held_out_tasks(project.rl.eval, episode.task_type)
-        else:
-            tasks = [Task(task.value, task.id, task.index) for task in project.tasks()]
-        if not 0 <= number < len(tasks):
-            raise HostingError(f"there is no task {number}; there are {len(tasks)}, from 0 on")
+        episode, task = project.episode(), _task(project, number, held_out)
         return AttemptPlan(
             episode=episode.cls,
-            task=tasks[number],
+            task=task,
             options=episode.options,
             attempt=0,
             deadlines=deadlines_of(project),
@@ -203,19 +205,40 @@ async def open_trial(
     sampling: TrialSampling | None = None,
     system: str | None = None,
     with_sandboxes: bool = False,
+    task: tuple[int, bool] | None = None,
     told: Callable[[str], None] = lambda _: None,
 ) -> AsyncIterator[Trial]:
     """Open weights to try; the sampler, and what an attempt leased, are released when the block ends.
 
-    ``with_sandboxes``: for ``Trial.attempt`` of an episode that has a sandbox. ``told`` hears what is opened, what
+    ``with_sandboxes``: for ``Trial.attempt`` of an episode that has a sandbox. ``task``: the number of the task that
+    will be attempted and whether it is a held-out one; where there is none, nothing is opened. ``told`` hears what is opened, what
     it costs, and what could not be released.
 
     Raises UnknownRun, CheckpointUnknown, HostingError, ConfigError or StoreError, each with one sentence.
     """
+
+    def ready(project: Project) -> None:
+        if task is not None:
+            _task(project, *task)
+
     async with weights_in_hand(
-        project_dir, asked, purpose="try", with_sandboxes=with_sandboxes, told=told
+        project_dir, asked, purpose="try", with_sandboxes=with_sandboxes, ready=ready, told=told
     ) as weights:
         yield Trial(weights, sampling or TrialSampling(), system)
+
+
+def _task(project: Project, number: int, held_out: bool) -> Task[Any]:
+    """Task number ``number`` of the config. Blocks. Raises BadRequest where there is none, ConfigError."""
+    require_episode(project)
+    if not held_out:
+        tasks = [Task(task.value, task.id, task.index) for task in project.tasks()]
+    elif project.rl.eval is None:
+        raise BadRequest("the config has no [eval], and so no held-out tasks")
+    else:
+        tasks = held_out_tasks(project.rl.eval, project.episode().task_type)
+    if not 0 <= number < len(tasks):
+        raise BadRequest(f"there is no task {number}; there are {len(tasks)}, from 0 on")
+    return tasks[number]
 
 
 def _attempted(task: Task[Any], result: AttemptResult) -> TrialAttempt:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.hosting.checkpoints import checkpoint_of
-from engine.hosting.errors import HostingError
+from engine.hosting.errors import BadRequest, HostingError
 from engine.hosting.loops_access import LOCAL, local_loops, remote_loops
 from engine.hosting.prepare import load_project
 from engine.hosting.presence import Presence
@@ -25,6 +25,7 @@ from engine.loops.watch import until_gone
 from engine.policy.rendering import PolicyRenderer, RenderingError
 from engine.recipes.contract import LoopsEndpoint
 from engine.recipes.rl.parts import renderer_of, sandboxes_of
+from engine.recipes.sft.data import sft_renderer
 from engine.sandboxes.errors import SandboxError
 from engine.sandboxes.for_run import RunSandboxes
 from engine.store.redact import secret_values
@@ -77,11 +78,13 @@ async def weights_in_hand(
     *,
     purpose: str,
     with_sandboxes: bool,
+    ready: Callable[[Project], object] = lambda _: None,
     told: Callable[[str], None] = lambda _: None,
 ) -> AsyncIterator[WeightsInHand]:
     """Open a sampler for weights; it is released when the block ends, however it ends.
 
-    ``purpose`` is what this process is called while it holds sandboxes. ``told`` hears what is opened, what it costs
+    ``purpose`` is what this process is called while it holds sandboxes. ``ready`` looks, in a thread, whether what is
+    wanted of the config is there, and raises where it is not: a mistake must not open what may bill. ``told`` hears what is opened, what it costs
     where ``[prices]`` say so, and what could not be released.
 
     Raises:
@@ -92,6 +95,7 @@ async def weights_in_hand(
         project, run, checkpoint = await asyncio.to_thread(_find, project_dir, store, asked)
         store.redactor.add(secret_values(project.environ))
         try:
+            await asyncio.to_thread(ready, project)
             async with (
                 _endpoint(project_dir, project, run) as endpoint,
                 _present(store, purpose) as host_id,
@@ -130,19 +134,9 @@ def _find(
     """The config, the run and the checkpoint that are meant. Blocks: it imports the config's modules."""
     if asked.run is None:
         assert asked.config is not None
-        project = load_project(asked.config, asked.overrides, project_dir)
-        if project.config.recipe != "rl":
-            project.close()
-            raise HostingError(
-                f"{asked.config} is of the recipe {project.config.recipe!r}, which has no episode"
-            )
-        return project, None, None
+        return load_project(asked.config, asked.overrides, project_dir), None, None
     store.reconcile()
     run = store.reader().run(asked.run)
-    if run.recipe != "rl":
-        raise HostingError(
-            f"run {run.run_id} is of the recipe {run.recipe!r}, which has no episode to attempt"
-        )
     checkpoint = None if asked.checkpoint is None else checkpoint_of(store.reader(), run, asked.checkpoint)
     if checkpoint is not None and checkpoint.sampler_path is None:
         raise HostingError(f"checkpoint {checkpoint.name} of run {run.run_id} has no sampler weights")
@@ -180,7 +174,7 @@ async def _opened(
     model = project.config.model
     local = endpoint.scope == LOCAL
     base = str(project.model_dir or model.base_model) if local else model.base_model
-    loading = asyncio.create_task(asyncio.to_thread(renderer_of, project))
+    loading = asyncio.create_task(asyncio.to_thread(_renderer, project))
     try:
         sampler = await PinnedSampler.open(
             url=endpoint.url,
@@ -202,6 +196,18 @@ async def _opened(
     finally:
         if not loading.done():
             await asyncio.wait({loading}, timeout=60.0)
+
+
+def _renderer(project: Project) -> PolicyRenderer:
+    """What the weights were trained to answer. Raises RenderingError."""
+    return sft_renderer(project) if project.config.recipe == "sft" else renderer_of(project)
+
+
+def require_episode(project: Project) -> None:
+    """Raises BadRequest where a config has no episode."""
+    recipe = project.config.recipe
+    if recipe != "rl":
+        raise BadRequest(f"{project.path.name} is of the recipe {recipe!r}, which has no episode to attempt")
 
 
 @asynccontextmanager

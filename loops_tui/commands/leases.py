@@ -238,11 +238,14 @@ def report_lines(report: CleanupReport, words: str) -> list[str]:
         (done, report.released, False),
         ("Gone already:", report.already_gone, False),
         ("Left alone:", report.skipped_live, True),
-        ("Could not release", report.failed, True),
+        ("Could not release", [entry for entry in report.failed if entry.name], True),
     ):
         if entries:
             lines.append(f"{head} {counted(len(entries), 'sandbox')}")
             lines.extend(_names(entries, with_detail=with_detail))
+    for entry in report.failed:
+        if not entry.name:
+            lines.append(f"Could not look for sandboxes at {entry.provider}: {entry.detail}")
     if not (report.released or report.already_gone or report.failed):
         rest = ": what there is, living processes hold" if report.skipped_live else ""
         lines.insert(0, f"Nothing of {words} was left behind{rest}.")

@@ -131,7 +131,7 @@ def carry_out(
         sentence, status = explain(error)
     out.error(sentence)
     if out.owes_json:
-        out.value(failure(sentence))
+        out.value(failure(sentence.removeprefix("error: ")))
     return status
 
 
@@ -149,9 +149,9 @@ def explain(error: Exception) -> tuple[str, int]:
     if isinstance(error, UsageError | ConfigError | UnknownRun):
         return str(error), BAD_INPUT
     if isinstance(error, HostingError):
-        from engine.hosting.errors import CheckFailed, ResumeRefused
+        from engine.hosting.errors import BadRequest, CheckFailed
 
-        return str(error), BAD_INPUT if isinstance(error, CheckFailed | ResumeRefused) else FAILED
+        return str(error), BAD_INPUT if isinstance(error, CheckFailed | BadRequest) else FAILED
     if isinstance(error, StoreError):
         return str(error), FAILED
     clean = Redactor.from_environment(os.environ).text

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,27 +19,18 @@ if TYPE_CHECKING:
     from engine.store.rows import RunRow
 
 DEMO_EXAMPLE = "in_process_direct"
-PROGRESS_SECONDS = 3.0
 
 
 def check(config: str, overrides: Sequence[str], out: Output) -> int:
     """Check a config and print the report."""
-    from engine.hosting.prepare import check_project, load_project
+    from engine.hosting.prepare import check_project, load_project, now_and_then
 
     here = Path.cwd()
     project = load_project(config, overrides, here)
     for line in project.describe():  # at once: what follows may have to wait for a tokenizer or for Loops
         out.line(line)
-    said_at = time.monotonic()
-
-    def told(how_far: str) -> None:
-        nonlocal said_at
-        if time.monotonic() - said_at >= PROGRESS_SECONDS:
-            said_at = time.monotonic()
-            out.note(how_far)
-
     try:
-        report = asyncio.run(check_project(project, here, told))
+        report = asyncio.run(check_project(project, here, now_and_then(out.note)))
     finally:
         project.close()
     for line in report.describe():

@@ -103,7 +103,9 @@ class _StandardInput:
     def _read(self) -> None:
         try:
             for line in sys.stdin:
-                self._loop.call_soon_threadsafe(self._lines.put_nowait, line)
+                # What is no UTF-8 comes as halves of surrogates, which no tokenizer takes.
+                readable = line.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+                self._loop.call_soon_threadsafe(self._lines.put_nowait, readable)
             self._loop.call_soon_threadsafe(self._lines.put_nowait, None)
         except (RuntimeError, ValueError):
             return  # the loop or the stream is closed: the command is over
@@ -121,7 +123,9 @@ async def _attempt(
 ) -> int:
     from engine.hosting.trying import open_trial
 
-    async with open_trial(Path.cwd(), asked, sampling=sampling, with_sandboxes=True, told=out.note) as trial:
+    async with open_trial(
+        Path.cwd(), asked, sampling=sampling, with_sandboxes=True, task=(task, held_out), told=out.note
+    ) as trial:
         out.note(f"{trial.name} attempts task {task} …")
         done = await trial.attempt(
             task,

@@ -35,8 +35,8 @@ class CheckpointEntry:
 
     @property
     def can_be_tried(self) -> bool:
-        """Whether a sampler can be started of it, and its config says how to talk to it."""
-        return self.run is not None and self.run.recipe == "rl" and self.row.sampler_path is not None
+        """Whether a sampler can be started of it."""
+        return self.run is not None and self.row.sampler_path is not None
 
     @property
     def live(self) -> bool:

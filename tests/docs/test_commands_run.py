@@ -160,7 +160,7 @@ def _checkpoints(desk: Desk) -> None:
 @case("stop", "watch", "watch [RUN]")
 def _stop(desk: Desk) -> None:
     live = desk.project.live()
-    assert "stopping after step" in desk.succeeds("stop", live).out
+    assert "stopping after the step in hand" in desk.succeeds("stop", live).out
     assert f"Run {live} is stopped" in desk.succeeds("watch", status=3).out  # the newest, where none is named
     assert desk.project.row(live).state is RunState.STOPPED
     assert f"Run {desk.run_id} is done" in desk.succeeds("watch", desk.run_id).out

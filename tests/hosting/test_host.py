@@ -154,7 +154,7 @@ async def test_commands_of_another_process_are_carried_out_and_answered(project_
             await until(store, host.run_id, RunState.PAUSED)
             assert await ask("resume") == (CommandState.DONE, "resumed")
             await until(store, host.run_id, RunState.RUNNING)
-            assert await ask("stop") == (CommandState.DONE, "stopping after step 1")
+            assert await ask("stop") == (CommandState.DONE, "stopping after the step in hand")
             row = await task
         assert (row.state, row.step, row.loops_run_id) == (RunState.STOPPED, 1, "loops-1")
         with pytest.raises(StoreError, match="has ended already"):

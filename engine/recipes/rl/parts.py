@@ -28,7 +28,7 @@ def deadlines_of(project: Project) -> Deadlines:
 
 def renderer_of(project: Project) -> PolicyRenderer:
     """The renderer of a config's model. Imports the tokenizer: call it in a thread. Raises RenderingError."""
-    model = project.rl.model
+    model = project.config.model
     return load_renderer(
         model_name=model.base_model,
         tokenizer_source=project.tokenizer_source,
