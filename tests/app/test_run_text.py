@@ -186,6 +186,8 @@ def test_where_there_is_little_room_the_bar_alone_says_what_is_queued() -> None:
 
 
 def test_an_answer_from_before_a_resume_is_not_told_again() -> None:
-    stop = CommandRow(1, "r", "stop", CommandState.DONE, NOW - 9, {}, "stopping after the step in hand", NOW - 5)
+    stop = CommandRow(
+        1, "r", "stop", CommandState.DONE, NOW - 9, {}, "stopping after the step in hand", NOW - 5
+    )
     assert "stopping after the step in hand" in said(view_of(command=stop))
     assert "stopping after the step in hand" not in said(view_of(command=stop, run_state=RunState.STARTING))

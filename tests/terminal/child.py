@@ -21,6 +21,7 @@ from loops_tui.link import open_store
 from loops_tui.options import options_from
 from loops_tui.ports import CleanupFailed
 from loops_tui.session import run_app
+from tests.app.fake_loops import FakeLoops
 
 if TYPE_CHECKING:
     from engine.hosting.cleanup import CleanupReport
@@ -34,6 +35,7 @@ class PretendedHosting:
         self._stubborn = stubborn
         self._notes = notes
         self._ended = threading.Event()
+        self.loops = FakeLoops()
 
     def start(self, config: Path, overrides: Sequence[str]) -> str:
         return "pretended-run"
