@@ -88,7 +88,9 @@ def test_an_unreadable_directory_is_passed_by(tmp_path: Path) -> None:
 
 
 def test_a_copy_is_whole_and_writable(tmp_path: Path) -> None:
-    example = next(path for path in bundled_configs() if path.name == "train_local.toml")
+    example = next(
+        path for path in bundled_configs() if path.parts[-2:] == ("tool_agent", "train_local.toml")
+    )
     config, copied = copy_example(example, tmp_path)
     assert config == tmp_path / "tool_agent" / "train_local.toml"
     assert {"tool_episode.py", "tasks.jsonl", "train_local.toml", "README.md"} <= set(copied)

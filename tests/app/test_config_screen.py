@@ -187,7 +187,7 @@ async def test_an_example_is_copied_whole_and_never_over_something(
         while (
             (row := screen.files.cursor_item) is None
             or row.file is None
-            or row.file.name != "train_local.toml"
+            or row.file.path.parts[-2:] != ("tool_agent", "train_local.toml")
         ):
             await pilot.press("down")
         await pilot.press("enter")

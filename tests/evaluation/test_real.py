@@ -343,7 +343,8 @@ def test_an_attempt_in_a_sandbox_leaves_no_lease(
         assert (lease.state, lease.run_id) == ("released", None)
         assert store.reader().runs() == []
     missing = call("try", "--base", "examples/tool_agent/train_local.toml", "--task", "99")
-    assert (missing.status, "there is no task 99; there are 8" in missing.err) == (1, True)
+    assert (missing.status, "there is no task 99; there are 8" in missing.err) == (2, True)
+    assert "Sampler" not in missing.err  # a typo opens nothing that may bill
 
 
 def test_ctrl_c_releases_the_sampler(made: tuple[Path, str]) -> None:
