@@ -1,10 +1,14 @@
-"""How much the tool agent learns: held-out reward before and after training, over several sampling seeds.
+"""How much the tool agent learns, and how soon: held-out reward against wall time, sync and async.
 
-    uv run python -m tests.bench.tool_agent_learning --seed 1 --steps 25 [--json]
+    uv run python -m tests.bench.tool_agent_learning --mode both [--seed 1] [--steps 25] [--json]
 
-Trains ``examples/tool_agent/train_local.toml`` on its eight tasks through the ordinary host, then grades the base
-model and the trained weights on ``heldout.jsonl`` (instances that were never trained on), one attempt per task and
-sampling seed, in real sandboxes.
+Trains ``examples/tool_agent/train_local.toml``, ``train_async.toml`` or one after the other on the eight tasks, through
+the ordinary host and with a checkpoint every few steps. Afterwards, and not counted in the time, it grades the base
+model and each checkpoint on ``heldout.jsonl`` (instances that were never trained on), one attempt per task and sampling
+seed, in real sandboxes. With both modes it tells after what share of the sync run's whole time the async run has the
+held-out reward with which the sync run ends (``time_ratio``; null: it never has).
+
+Time runs from the beginning of the first step, so that neither mode is charged for starting its server.
 """
 
 from __future__ import annotations
@@ -13,8 +17,9 @@ import argparse
 import asyncio
 import json
 import statistics
+import sys
 import tempfile
-import time
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +27,7 @@ from engine.config.tasks import load_tasks
 from engine.episodes.contract import Task
 from engine.episodes.runtime import AttemptPlan, Deadlines, run_attempt
 from engine.hosting.host import RunHost
-from engine.hosting.local_server import LocalServer
+from engine.hosting.local_server import LocalServer, ServerAddress
 from engine.loops.pinned import PinnedSampler
 from engine.loops.sampling import SamplingSettings
 from engine.policy.conversation import Model, ReplyLimits
@@ -31,10 +36,34 @@ from engine.project import Project, load
 from engine.recipes.rl.order import sampling_seed
 from engine.sandboxes.for_run import RunSandboxes
 from engine.sandboxes.settings import SandboxSettings
+from engine.store.rows import CheckpointRow, StepRow
 from engine.store.store import Store
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "tool_agent"
+CONFIGS = {"sync": "train_local.toml", "async": "train_async.toml"}
 AT_ONCE = 16
+#: Of a step's time; the rest is between two steps.
+SHARES = ("rollout", "train", "held_publish", "publish")
+
+#: A checkpoint, and when its step had ended, in seconds since the first one began.
+type Saved = tuple[CheckpointRow, float]
+
+
+@dataclass
+class Point:
+    """What the weights after ``step`` earn on held-out tasks: one mean for each sampling seed.
+
+    ``seconds``: when they were there, counted from the beginning of the first step.
+    """
+
+    step: int
+    seconds: float
+    rewards: list[float]
+    well_formed: float
+
+    @property
+    def mean(self) -> float:
+        return statistics.fmean(self.rewards)
 
 
 async def evaluate(
@@ -61,7 +90,9 @@ async def evaluate(
                 seed=lambda call: sampling_seed(900 + seed, task.index, 0, tried, call),
                 waiting=waiting,
             ),
-            sandboxes=sandboxes.source(task.index, 0, lambda level, text: print(level, text, flush=True)),
+            sandboxes=sandboxes.source(
+                task.index, 0, lambda level, text: print(level, text, file=sys.stderr, flush=True)
+            ),
         )
         async with slots:
             result = await run_attempt(plan)
@@ -73,89 +104,142 @@ async def evaluate(
     return statistics.fmean(reward for reward, _ in graded), statistics.fmean(well for _, well in graded)
 
 
-async def measure(seed: int, steps: int, sampling_seeds: int, directory: Path) -> dict[str, Any]:
-    overrides = {"training.seed": seed, "model.seed": seed, "training.max_steps": steps}
-    project = load(EXAMPLE / "train_local.toml", overrides=overrides, working_dir=directory)
-    server = LocalServer(directory)
+async def points(
+    project: Project, store: Store, address: ServerAddress, saved: list[Saved], sampling_seeds: int
+) -> list[Point]:
+    """The base model and each checkpoint, graded."""
+    renderer = load_renderer(
+        model_name="loops-demo-1m",
+        tokenizer_source=project.tokenizer_source,
+        template_kwargs=project.config.model.renderer_chat_template_kwargs,
+    )
+    places: list[tuple[int, float, dict[str, Any]]] = [(0, 0.0, {"base_model": str(project.model_dir)})]
+    places += [(row.step, seconds, {"model_path": row.sampler_path}) for row, seconds in saved]
+    sandboxes = await RunSandboxes.open(
+        store,
+        project.working_dir,
+        SandboxSettings(memory_mb=256, disk_mb=16),
+        attempt_seconds=300,
+        run_id=saved[0][0].run_id,
+        host_id=None,
+    )
+    found: list[Point] = []
     try:
-        host = RunHost(project, directory, server, kind="headless")
-        host.begin()
-        began = time.monotonic()
-        run = await host.run()
-        seconds = time.monotonic() - began
-        if run.error or run.loops_run_id is None:
-            raise SystemExit(f"the run failed: {run.error}")
-        store = Store.open(directory)
-        curve = [
-            step.metrics["reward/mean_with_unusable"]
-            for step in store.reader().steps(run.run_id)
-            if "reward/mean_with_unusable" in step.metrics
-        ]
-        address = await asyncio.to_thread(server.start)
-        renderer = load_renderer(
-            model_name="loops-demo-1m",
-            tokenizer_source=project.tokenizer_source,
-            template_kwargs=project.config.model.renderer_chat_template_kwargs,
-        )
-        chosen = SamplingSettings(stop=renderer.stop_token_ids)
-        sandboxes = await RunSandboxes.open(
-            store,
-            directory,
-            SandboxSettings(memory_mb=256, disk_mb=16),
-            attempt_seconds=300,
-            run_id=run.run_id,
-            host_id=None,
-        )
-        try:
-            result: dict[str, Any] = {
-                "seed": seed,
-                "steps": run.step,
-                "train_seconds": round(seconds, 1),
-                "train_reward": [round(value, 3) for value in curve],
-            }
-            trained = f"bt://loops:{run.loops_run_id}/sampler_weights/default"
-            base = str(project.model_dir)
-            places: dict[str, dict[str, Any]] = {
-                "before": {"base_model": base},
-                "after": {"model_path": trained},
-            }
-            for name, place in places.items():
-                sampler = await PinnedSampler.open(
-                    url=address.url, api_key=address.key, settings=chosen, **place
-                )
-                drawn = [
-                    await evaluate(project, sandboxes, sampler, renderer, number)
-                    for number in range(sampling_seeds)
-                ]
-                await sampler.close()
-                result[f"held_out_{name}"] = [round(reward, 3) for reward, _ in drawn]
-                result[f"well_formed_{name}"] = round(statistics.fmean(well for _, well in drawn), 3)
-            before = statistics.fmean(result["held_out_before"])
-            after = statistics.fmean(result["held_out_after"])
-            result["gain"] = round(after - before, 3)
-            return result
-        finally:
-            await sandboxes.close()
-            store.close()
+        for step, seconds, place in places:
+            sampler = await PinnedSampler.open(
+                url=address.url,
+                api_key=address.key,
+                settings=SamplingSettings(stop=renderer.stop_token_ids),
+                **place,
+            )
+            drawn = [
+                await evaluate(project, sandboxes, sampler, renderer, number)
+                for number in range(sampling_seeds)
+            ]
+            await sampler.close()
+            point = Point(
+                step,
+                round(seconds, 1),
+                [round(reward, 3) for reward, _ in drawn],
+                round(statistics.fmean(well for _, well in drawn), 3),
+            )
+            print(f"step {step}, {point.seconds:.0f} s: {point.mean:.3f}", file=sys.stderr, flush=True)
+            found.append(point)
     finally:
-        server.close()
-        project.close()
+        await sandboxes.close()
+    return found
+
+
+def shares(steps: list[StepRow], seconds: float) -> dict[str, float]:
+    """What the run waited for, as shares of its whole time; ``between``: what no step counts, such as a save."""
+    spent = {name: sum(row.metrics.get(f"time/{name}", 0.0) for row in steps) / seconds for name in SHARES}
+    spent["between"] = 1.0 - sum(spent.values())
+    return {name: round(share, 3) for name, share in spent.items()}
+
+
+async def measure(mode: str, seed: int, steps: int, every: int, sampling_seeds: int) -> dict[str, Any]:
+    """Train in one mode, then grade what was saved."""
+    overrides = {
+        "training.seed": seed,
+        "model.seed": seed,
+        "training.max_steps": steps,
+        "output.checkpoint_every": every,
+    }
+    with tempfile.TemporaryDirectory() as place:
+        directory = Path(place)
+        project = load(EXAMPLE / CONFIGS[mode], overrides=overrides, working_dir=directory)
+        server = LocalServer(directory)
+        try:
+            host = RunHost(project, directory, server, kind="headless")
+            host.begin()
+            run = await host.run()
+            if run.error:
+                raise SystemExit(f"the run failed: {run.error}")
+            with Store.open(directory) as store:
+                reader = store.reader()
+                rows = reader.steps(run.run_id)
+                ended = {row.step: (row.ended_at or 0.0) - rows[0].started_at for row in rows}
+                saved = [(row, ended[row.step]) for row in reader.checkpoints(run.run_id) if row.sampler_path]
+                saved.sort(key=lambda each: each[0].step)
+                address = await asyncio.to_thread(server.start)
+                found = await points(project, store, address, saved, sampling_seeds)
+        finally:
+            server.close()
+            project.close()
+    last = [row.metrics for row in rows]
+    return {
+        "mode": mode,
+        "seed": seed,
+        "steps": run.step,
+        "seconds": round(ended[run.step], 1),
+        "shares": shares(rows, ended[run.step]),
+        "slots_busy": round(statistics.fmean(row["slots/busy"] for row in last), 3),
+        "lag_mean": round(statistics.fmean(row.get("lag/mean", 0.0) for row in last), 3),
+        "lag_max": max(row.get("lag/max", 0.0) for row in last),
+        "train_reward": [round(row["reward/mean_with_unusable"], 3) for row in last],
+        "held_out": [asdict(point) | {"mean": round(point.mean, 3)} for point in found],
+        "gain": round(found[-1].mean - found[0].mean, 3),
+    }
+
+
+def compared(sync: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """How the async run's wall time stands to the sync run's."""
+    wanted = sync["held_out"][-1]["mean"]
+    reached = next((point["seconds"] for point in other["held_out"] if point["mean"] >= wanted), None)
+    per_step = (other["seconds"] / other["steps"]) / (sync["seconds"] / sync["steps"])
+    return {
+        "wanted_reward": wanted,
+        "sync_seconds": sync["seconds"],
+        "async_seconds": reached,
+        "time_ratio": None if reached is None else round(reached / sync["seconds"], 3),
+        "step_ratio": round(per_step, 3),
+    }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--mode", choices=("sync", "async", "both"), default="sync")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--steps", type=int, default=25)
-    parser.add_argument("--sampling-seeds", type=int, default=3)
+    parser.add_argument("--every", type=int, default=5, help="steps between two checkpoints that are graded")
+    parser.add_argument("--sampling-seeds", type=int, default=2)
     parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args()
-    with tempfile.TemporaryDirectory() as directory:
-        result = asyncio.run(measure(chosen.seed, chosen.steps, chosen.sampling_seeds, Path(directory)))
+    result: dict[str, Any] = {}
+    for mode in CONFIGS if chosen.mode == "both" else [chosen.mode]:
+        print(f"{mode}:", file=sys.stderr, flush=True)
+        result[mode] = asyncio.run(
+            measure(mode, chosen.seed, chosen.steps, chosen.every, chosen.sampling_seeds)
+        )
+    if chosen.mode == "both":
+        result["compared"] = compared(result["sync"], result["async"])
     if chosen.json:
         print(json.dumps(result))
         return
-    for key, value in result.items():
-        print(f"{key}: {value}")
+    for name, part in result.items():
+        print(f"{name}:")
+        for key, value in part.items():
+            print(f"  {key}: {value}")
 
 
 if __name__ == "__main__":

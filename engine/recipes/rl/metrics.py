@@ -122,8 +122,10 @@ def time_metrics(finished: Sequence[Group], seconds: StepSeconds) -> dict[str, f
     """``time/…`` in seconds, and the share of attempts' own time that each phase took."""
     total = seconds.total
     parts = {"rollout": seconds.rollout, "train": seconds.train, "publish": seconds.publish}
-    if seconds.held >= 0.05:  # in sync mode nothing holds a publish
+    if seconds.held >= 0.001:  # in sync mode nothing holds a publish
         parts["held_publish"] = seconds.held
+    else:
+        parts["publish"] += seconds.held  # the parts add up to the step
     metrics = {"time/step": total, **{f"time/{part}": value for part, value in parts.items()}}
     spent: dict[str, float] = {}
     for group in finished:
