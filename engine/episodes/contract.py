@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from types import CodeType, FunctionType
 from typing import Any, ClassVar, TypeVar, get_args, get_origin
 
 from engine.policy.conversation import Model
@@ -87,6 +88,7 @@ class Grading:
         """Another sandbox of the config's provider, which nothing of the agent's has ever been in.
 
         ``async with grading.fresh_sandbox() as sandbox:`` It is leased like the attempt's own, and released at the end.
+        Waiting for it is not counted against the deadline of grading; it has one of its own, as the attempt's had.
 
         Raises:
             SandboxNotConfigured: the config has no ``[runtime.config.sandbox]``.
@@ -164,6 +166,23 @@ def compares(episode: type[Episode[Any, Any]]) -> bool:
 def grades(episode: type[Episode[Any, Any]]) -> bool:
     """Whether a class grades an attempt by itself."""
     return episode.grade is not Episode.grade
+
+
+def grades_apart(episode: type[Episode[Any, Any]]) -> bool:
+    """Whether a class's own code names ``fresh_sandbox``: an attempt then has two sandboxes while it is graded."""
+    functions = [
+        value
+        for cls in episode.__mro__
+        if cls is not Episode and issubclass(cls, Episode)
+        for value in vars(cls).values()
+        if isinstance(value, FunctionType)
+    ]
+    codes = [function.__code__ for function in functions]
+    for code in codes:  # grows
+        if Grading.fresh_sandbox.__name__ in code.co_names:
+            return True
+        codes.extend(inner for inner in code.co_consts if isinstance(inner, CodeType))
+    return False
 
 
 def type_arguments(episode: type[Episode[Any, Any]]) -> tuple[Any, Any]:

@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import math
-import sysconfig
 import time
-import traceback
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, Protocol
 
 from engine.episodes.contract import Episode, Grading, Sampling, Setup, Task, compares, grades
 from engine.episodes.places import Places, Unlimited
-from engine.loops.errors import LoopsUnavailable, one_line
+from engine.episodes.user_code import Infrastructure, guarded, passes_through, raised, standing_still
+from engine.loops.errors import one_line
 from engine.policy.conversation import ContextWindowExceeded, ConversationTrace, Model
 from engine.rewards.scored import Reward
 from engine.sandboxes.contract import Sandbox
@@ -34,9 +32,6 @@ MAX_METADATA_KEY, MAX_METADATA_TEXT = 80, 200
 
 #: Metadata that comes from the reward itself: its parts, each under this prefix, and why it is what it is.
 PART, REASON = "reward_part/", "reward_reason"
-
-#: Frames below these are not the user's own code.
-_NOT_THE_USERS = (Path(__file__).resolve().parents[1], Path(sysconfig.get_path("stdlib")).resolve())
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +134,6 @@ class AttemptPlan:
     places: Places = field(default_factory=Unlimited)
 
 
-class _Infrastructure(Exception):
-    """setup or run raised: the episode did not happen. The message is one sentence."""
-
-
 async def run_attempt(
     plan: AttemptPlan,
     *,
@@ -166,7 +157,7 @@ async def run_attempt(
         trace = ConversationTrace()
         try:
             result = await _with_sandbox(plan, number, trace, clock, log)
-        except _Infrastructure as failure:
+        except Infrastructure as failure:
             error = str(failure)
             last = number == plan.max_retries + 1
             log("warning", f"try {number} failed{'; no retries left' if last else ', trying again'}: {error}")
@@ -198,7 +189,7 @@ async def _with_sandbox(
     if plan.sandboxes is None:
         return await _one_try(plan, number, None, trace=trace, clock=clock, log=log)
     clock.enter(AttemptState.PROVISIONING)
-    leased = await _guarded(plan.sandboxes.acquire(plan.deadlines.provision), None, "creating the sandbox")
+    leased = await guarded(plan.sandboxes.acquire(plan.deadlines.provision), None, "creating the sandbox")
     try:
         return await _one_try(plan, number, leased.sandbox, trace=trace, clock=clock, log=log)
     finally:
@@ -218,15 +209,15 @@ async def _one_try(
     try:
         episode = plan.episode(plan.task, plan.options)
     except BaseException as error:
-        if _passes_through(error):
+        if passes_through(error):
             raise
-        raise _Infrastructure(_raised(f"{plan.episode.__name__}()", error)) from error
+        raise Infrastructure(raised(f"{plan.episode.__name__}()", error)) from error
 
     def queued() -> None:
         clock.enter(AttemptState.QUEUED)
 
     clock.enter(AttemptState.SETUP)
-    await _guarded(episode.setup(Setup(plan.attempt, sandbox)), plan.deadlines.setup, "setup()")
+    await guarded(episode.setup(Setup(plan.attempt, sandbox)), plan.deadlines.setup, "setup()")
 
     model = plan.model(
         trace,
@@ -242,14 +233,14 @@ async def _one_try(
             metadata = await episode.run(Sampling(model, plan.attempt, sandbox))
     except TimeoutError as error:
         if not deadline.expired():  # the agent's own TimeoutError, not our deadline
-            raise _Infrastructure(_raised("run()", error)) from error
+            raise Infrastructure(raised("run()", error)) from error
         timed_out, ending = True, "timed_out"
     except ContextWindowExceeded:
         ending = "context_overflow"
     except BaseException as error:
-        if _passes_through(error):
+        if passes_through(error):
             raise
-        raise _Infrastructure(_raised("run()", error)) from error
+        raise Infrastructure(raised("run()", error)) from error
 
     result = AttemptResult(AttemptState.DONE, trace, timed_out=timed_out, tries=number)
     result.metadata = _plain_metadata(metadata, log)
@@ -261,14 +252,13 @@ async def _one_try(
         result.state, result.ending = AttemptState.DISCARDED, ending or "no_reply"
         return result
 
-    fresh = None if plan.sandboxes is None else partial(_fresh_sandbox, plan.sandboxes, plan.deadlines)
     async with plan.places.grading(queued):
         clock.enter(AttemptState.GRADING)
         if compares(plan.episode):
             result.episode = episode
             if not grades(plan.episode):
                 return result
-        reward, problem = await _grade(plan, episode, Grading(timed_out, plan.attempt, sandbox, fresh), log)
+        reward, problem = await _grade(plan, episode, timed_out, sandbox, log)
     if isinstance(reward, Reward):
         result.metadata.update(_told_by(reward))
     if problem is not None:
@@ -282,9 +272,15 @@ async def _one_try(
 
 
 @asynccontextmanager
-async def _fresh_sandbox(source: SandboxSource[Any], deadlines: Deadlines) -> AsyncIterator[Sandbox]:
-    """A sandbox for grading alone; released, confirmed, however grading ends."""
-    leased = await source.acquire(deadlines.provision)
+async def _fresh_sandbox(
+    source: SandboxSource[Any], seconds: float, deadline: asyncio.Timeout
+) -> AsyncIterator[Sandbox]:
+    """A sandbox for grading alone, made within ``seconds``; released, confirmed, however grading ends.
+
+    ``deadline``, that of grading, stands still until the sandbox is there.
+    """
+    with standing_still(deadline):
+        leased = await source.acquire(seconds)
     try:
         yield leased.sandbox
     finally:
@@ -303,45 +299,22 @@ def _told_by(reward: Reward) -> dict[str, Any]:
     return told
 
 
-def _passes_through(error: BaseException) -> bool:
-    """Whether what a user's code raised concerns more than its attempt.
-
-    ``sys.exit()`` in an episode does not: asyncio would let it tear down the loop and every other attempt with it.
-    Nor does a CancelledError that nobody asked for.
-    """
-    if isinstance(error, asyncio.CancelledError):
-        task = asyncio.current_task()
-        return task is None or task.cancelling() > 0
-    if isinstance(error, (SystemExit, KeyboardInterrupt)):
-        return False
-    return isinstance(error, LoopsUnavailable) or not isinstance(error, Exception)
-
-
-async def _guarded(call: Any, seconds: float | None, what: str) -> Any:
-    """Await a user's coroutine within a deadline, if any; anything it raises is infrastructure."""
-    deadline = asyncio.timeout(seconds)
-    try:
-        async with deadline:
-            return await call
-    except TimeoutError as error:
-        if deadline.expired():
-            raise _Infrastructure(f"{what} took longer than {seconds:g} s") from error
-        raise _Infrastructure(_raised(what, error)) from error
-    except BaseException as error:
-        if _passes_through(error):
-            raise
-        raise _Infrastructure(_raised(what, error)) from error
-
-
 async def _grade(
-    plan: AttemptPlan, episode: Episode[Any, Any], grading: Grading, log: Callable[[str, str], None]
+    plan: AttemptPlan,
+    episode: Episode[Any, Any],
+    timed_out: bool,
+    sandbox: Sandbox | None,
+    log: Callable[[str, str], None],
 ) -> tuple[float | None, str | None]:
     """The reward, or what was wrong with grading. A grader that returns no finite number has failed too."""
-    problem = ""
+    problem, source, deadlines = "", plan.sandboxes, plan.deadlines
     for number in range(1, episode.grading_retries + 2):
+        deadline = asyncio.timeout(deadlines.grading)
+        fresh = None if source is None else partial(_fresh_sandbox, source, deadlines.provision, deadline)
+        grading = Grading(timed_out, plan.attempt, sandbox, fresh)
         try:
-            reward = await _guarded(episode.grade(grading), plan.deadlines.grading, "grade()")
-        except _Infrastructure as failure:
+            reward = await guarded(episode.grade(grading), deadlines.grading, "grade()", deadline)
+        except Infrastructure as failure:
             problem = str(failure)
         else:
             if isinstance(reward, (bool, int, float)) and abs(reward) <= MAX_REWARD:  # NaN is not
@@ -349,16 +322,6 @@ async def _grade(
             problem = f"grade() must return a finite number of at most {MAX_REWARD:g}, not {reward!r}"[:300]
         log("warning", f"grading failed (call {number} of {episode.grading_retries + 1}): {problem}")
     return None, problem
-
-
-def _raised(what: str, error: BaseException) -> str:
-    """What was raised and the innermost line of the user's own files, without a traceback."""
-    place = ""
-    for frame, line in traceback.walk_tb(error.__traceback__):
-        path = Path(frame.f_code.co_filename)
-        if "site-packages" not in path.parts and not any(map(path.is_relative_to, _NOT_THE_USERS)):
-            place = f" (line {line} of {path.name})"
-    return f"{what} raised {type(error).__name__}: {one_line(str(error)) or 'no message'}{place}"
 
 
 def _plain_metadata(metadata: Any, log: Callable[[str, str], None]) -> dict[str, Any]:

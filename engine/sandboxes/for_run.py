@@ -125,6 +125,7 @@ class RunSandboxes:
         run_id: str | None,
         host_id: str | None,
         blaxel: BlaxelSettings | None = None,
+        leave_room: bool = False,
         price: float | None = None,
         environ: Mapping[str, str] | None = None,
         tell: Callable[[str], None] | None = None,
@@ -132,6 +133,7 @@ class RunSandboxes:
         """Find out what holds here and get ready to lease.
 
         ``run_id`` None: sandboxes beside any run; the host alone holds them then. ``blaxel``: ``[providers.blaxel]``.
+        ``leave_room``: attempts are graded in a sandbox of their own, beside the agent's.
         ``price``: ``[prices] sandbox_gb_hour``, of sandboxes that bill. ``environ``: as in ``open_provider``.
 
         Raises:
@@ -139,11 +141,6 @@ class RunSandboxes:
         """
         if settings.ttl_seconds is None:
             settings = replace(settings, ttl_seconds=derived_ttl(attempt_seconds))
-        limits = limits_of(settings, blaxel)
-        if (
-            limits is not None
-        ):  # they say how many are made at once; one that waits for room must not keep others
-            settings = replace(settings, max_concurrent_creates=max(1, min(limits.max_live, 1024)))
         provider = open_provider(project_dir, settings, blaxel=blaxel, environ=environ)
         await _leave_nothing_elsewhere(store, provider)
         report = await provider.probe()
@@ -157,7 +154,8 @@ class RunSandboxes:
             project=project_label(project_dir),
             run_id=run_id,
             host_id=host_id,
-            limits=limits,
+            limits=limits_of(settings, blaxel),
+            leave_room=leave_room,
             price=None if settings.provider == "local" else price,
             tell=tell or _LOG.warning,
         )

@@ -60,8 +60,9 @@ class LeaseKeeper:
     """The leases of one run (or of none) in one process; bound to one event loop.
 
     ``project``: the label that marks the project's sandboxes (``naming.project_label``). ``limits``: how many
-    sandboxes, and how fast, where the provider has limits. ``price``: of one GB of memory for one hour, where it is known. ``tell`` gets sentences for a person. ``hook`` is called with
-    the name of each step (for tests).
+    sandboxes, and how fast, where the provider has limits; ``leave_room``: an attempt will want two at once. ``price``:
+    of one GB of memory for one hour, where it is known. ``tell`` gets sentences for a person. ``hook`` is called with the
+    name of each step (for tests).
     """
 
     def __init__(
@@ -74,13 +75,18 @@ class LeaseKeeper:
         run_id: str | None = None,
         host_id: str | None = None,
         limits: PaceLimits | None = None,
+        leave_room: bool = False,
         price: float | None = None,
         tell: Callable[[str], None] = _LOG.warning,
         hook: Hook | None = None,
     ) -> None:
         self._journal = LeaseJournal(store)
         self._tell = tell
-        self._pace = None if limits is None else Pace(self._journal, provider.name, limits, tell)
+        self._pace = (
+            None
+            if limits is None
+            else Pace(self._journal, provider.name, limits, tell, leave_room=leave_room)
+        )
         self._price = price
         self._provider = provider
         self._settings = settings
@@ -124,7 +130,8 @@ class LeaseKeeper:
         """
         clock = _CreateClock(seconds)
         number, until = 1, time.monotonic() + (ttl_seconds or self._settings.ttl_seconds or ROOM_SECONDS)
-        async with self._creating:
+        # Where the provider has limits, they say how many are made at once: one that waits for room must not keep others.
+        async with self._creating if self._pace is None else contextlib.nullcontext():
             while True:
                 spec = self._spec(
                     group_id=group_id,
@@ -264,6 +271,8 @@ class LeaseKeeper:
     def _start_release(self, name: str) -> asyncio.Task[None]:
         task = self._releases.get(name)
         if task is None:
+            if self._pace is not None:
+                self._pace.leaving(name)
             task = asyncio.create_task(self._release(name), name=f"release {name}")
             self._releases[name] = task
             task.add_done_callback(lambda done: self._released(name, done))

@@ -189,14 +189,17 @@ class LeaseJournal:
 
         await self._write(insert)
 
-    async def admit(self, row: LeaseRow, limits: PaceLimits) -> Admission:
-        """As ``add``, if the provider's limits have room for one more now; nothing is written otherwise."""
+    async def admit(self, row: LeaseRow, limits: PaceLimits, *, leave_room: bool = False) -> Admission:
+        """As ``add``, if the provider's limits have room for one more now; nothing is written otherwise.
+
+        ``leave_room``: see ``pace.admit``.
+        """
         columns = encode_row(row, self._redactor)
 
         def insert(connection: sqlite3.Connection) -> Admission:
             if connection.execute("SELECT 1 FROM leases WHERE name = ?", (row.name,)).fetchone():
                 raise StoreError(f"there is a sandbox {row.name} in the journal already")
-            admission = pace.admit(connection, row.provider, limits, row.created_at)
+            admission = pace.admit(connection, row.provider, limits, row.created_at, leave_room=leave_room)
             if admission.admitted:
                 connection.execute(upsert_sql(LeaseRow), columns)
             return admission

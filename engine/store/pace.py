@@ -55,20 +55,31 @@ class Admission:
         return self.live >= self.limit
 
 
-def admit(connection: sqlite3.Connection, provider: str, limits: PaceLimits, now: float) -> Admission:
-    """Ask for one creation; where it is admitted, the time is taken and the caller adds the lease."""
+def admit(
+    connection: sqlite3.Connection,
+    provider: str,
+    limits: PaceLimits,
+    now: float,
+    *,
+    leave_room: bool = False,
+) -> Admission:
+    """Ask for one creation; where it is admitted, the time is taken and the caller adds the lease.
+
+    ``leave_room``: whoever gets it will want another one before giving it back, so it must not be the last.
+    """
     row = _grown(_load(connection, provider, limits, now), limits, now)
     live = _live(connection, provider, now)
-    if live >= row.max_live:
+    limit = _but_the_last(row) if leave_room else row.max_live
+    if live >= limit:
         _save(connection, row)
-        return Admission(1.0, live, row.max_live, row.why)
+        return Admission(1.0, live, limit, row.why)
     early = row.next_at - BURST_SECONDS - now
     if early > 0:
         _save(connection, row)
-        return Admission(early, live, row.max_live, row.why)
+        return Admission(early, live, limit, row.why)
     row.next_at = max(row.next_at, now) + 1.0 / row.creates_per_second
     _save(connection, row)
-    return Admission(0.0, live, row.max_live, row.why)
+    return Admission(0.0, live, limit, row.why)
 
 
 def slow_down(
@@ -114,12 +125,22 @@ def _load(connection: sqlite3.Connection, provider: str, limits: PaceLimits, now
 def _grown(row: PaceRow, limits: PaceLimits, now: float) -> PaceRow:
     if row.why is None or now - row.changed_at < GROW_SECONDS:
         return row
-    row.max_live = min(limits.max_live, row.max_live + max(1, row.max_live // 4))
+    row.max_live = min(limits.max_live, row.max_live + _growth(row))
     row.creates_per_second = min(limits.creates_per_second, row.creates_per_second * 1.25)
     row.changed_at = now
     if (row.max_live, row.creates_per_second) == (limits.max_live, limits.creates_per_second):
         row.why = None
     return row
+
+
+def _but_the_last(row: PaceRow) -> int:
+    """How many may exist that others wait for. A limit that was lowered may have grown beyond what there is, by one step."""
+    over = 0 if row.why is None else _growth(row)
+    return max(1, row.max_live - over - 1)
+
+
+def _growth(row: PaceRow) -> int:
+    return max(1, row.max_live // 4)
 
 
 def _live(connection: sqlite3.Connection, provider: str, now: float) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest_asyncio
 
 from engine.episodes.runtime import AttemptPlan, AttemptResult, Deadlines, run_attempt
 from engine.project import Project, load
+from engine.recipes.rl.parts import sandboxes_of
 from engine.sandboxes.for_run import RunSandboxes
 from engine.sandboxes.settings import SandboxSettings
 from engine.store import Store
@@ -138,6 +140,32 @@ async def sandboxes(project: Project, tmp_path: Path) -> AsyncIterator[tuple[Run
         assert await opened.close() == 0
 
 
+# The agent leaves a file; it is graded in a sandbox that the agent was never in.
+APART = """\
+from pydantic import BaseModel
+
+from engine.episodes import Episode, Grading, Sampling
+
+
+class Line(BaseModel):
+    id: str
+    text: str
+
+
+class GradedApart(Episode[Line, None]):
+    async def run(self, sample: Sampling):
+        await sample.require_sandbox().write_tree({"answer": self.task.value.text})
+        sample.model.say()
+
+    async def grade(self, grading: Grading) -> float:
+        left = await grading.require_execution_sandbox().read("answer")
+        async with grading.fresh_sandbox() as sandbox:
+            await sandbox.write_tree({"answer": left})
+            done = await sandbox.exec("ls; grep -q right answer", timeout=30)
+            return float(done.exit_code == 0 and done.stdout == "answer\\n")
+"""
+
+
 async def attempt(project: Project, sandboxes: RunSandboxes, place: int) -> tuple[AttemptResult, list[str]]:
     said: list[str] = []
 
@@ -188,4 +216,30 @@ async def test_a_sandbox_that_dies_costs_a_try_and_not_a_grade(
     assert (result.state, result.reward) == (AttemptState.DONE, 1.0)
     assert result.tries > 1
     assert any("trying again" in text for text in said)
+    assert service.world.live() == []
+
+
+async def test_attempts_that_need_two_sandboxes_do_not_take_each_others_room(
+    tmp_path: Path, service: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four attempts that are graded in a second sandbox, where two may exist: all come to an end, with their rewards."""
+    for name, value in service.environment().items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "apart.py").write_text(APART)
+    texts = ("right", "wrong", "right", "right")
+    lines = [{"id": f"t{place}", "text": text} for place, text in enumerate(texts)]
+    (tmp_path / "tasks.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    config = CONFIG.replace("tool_episode:ToolEpisode", "apart:GradedApart")
+    (tmp_path / "train.toml").write_text(f"{config}[providers.blaxel]\nmax_live = 2\n")
+    project = load(tmp_path / "train.toml", working_dir=tmp_path)
+    with Store.open(tmp_path) as store:
+        sandboxes = await sandboxes_of(project, store, run_id=None, host_id=None)
+        assert sandboxes is not None
+        async with asyncio.timeout(90):
+            results = await asyncio.gather(
+                *(attempt(project, sandboxes, place) for place in range(len(texts)))
+            )
+        assert [result.reward for result, _ in results] == [1.0, 0.0, 1.0, 1.0], results
+        assert await sandboxes.close() == 0
+        assert len(store.reader().leases()) == 2 * len(texts)
     assert service.world.live() == []

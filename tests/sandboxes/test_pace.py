@@ -7,12 +7,13 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from engine.sandboxes import (
+    PermanentError,
     ProviderReport,
     ProviderSandbox,
     QuotaError,
@@ -200,9 +201,32 @@ class FarProvider:
         pass
 
 
-def keeper_of(store: Store, provider: FarProvider, limits: PaceLimits) -> LeaseKeeper:
+def keeper_of(
+    store: Store,
+    provider: FarProvider,
+    limits: PaceLimits,
+    *,
+    leave_room: bool = False,
+    tell: Callable[[str], None] = lambda _: None,
+) -> LeaseKeeper:
     settings = SandboxSettings(ttl_seconds=600, max_concurrent_creates=100)
-    return LeaseKeeper(store, provider, settings, project="p", limits=limits, price=0.25)
+    return LeaseKeeper(
+        store, provider, settings, project="p", limits=limits, leave_room=leave_room, price=0.25, tell=tell
+    )
+
+
+async def graded_apart(keeper: LeaseKeeper, attempt: int, meet: asyncio.Barrier | None = None) -> bool:
+    """An attempt that wants a second sandbox before it gives back its first; whether it got it."""
+    own = await keeper.acquire(group_id=0, attempt=attempt)
+    try:
+        if meet is not None:
+            await meet.wait()
+        await keeper.release(await keeper.acquire(group_id=0, attempt=attempt))
+    except PermanentError:
+        return False
+    finally:
+        await keeper.release(own)
+    return True
 
 
 async def test_those_who_find_no_room_wait_for_it(tmp_path: Path) -> None:
@@ -270,3 +294,72 @@ async def test_waiting_for_room_can_be_cancelled(tmp_path: Path) -> None:
         await keeper.release(leased)
         assert await keeper.release_all() == 0
         assert provider.peak == 1
+
+
+@pytest.mark.parametrize("limit", [2, 3, 7])
+async def test_attempts_that_want_a_second_one_never_hold_all_the_room(tmp_path: Path, limit: int) -> None:
+    with Store.open(tmp_path) as store:
+        provider = FarProvider()
+        keeper = keeper_of(store, provider, PaceLimits(limit, 1000.0), leave_room=True)
+        async with asyncio.timeout(90):
+            got = await asyncio.gather(*(graded_apart(keeper, number) for number in range(12)))
+        assert got == [True] * 12
+        assert provider.peak == limit
+        assert not provider.live
+
+
+async def test_where_all_hold_one_and_want_another_one_makes_room(tmp_path: Path) -> None:
+    """Nobody knew that they would: one of them is refused, which makes room for the others, and nobody is later."""
+    with Store.open(tmp_path) as store:
+        provider = FarProvider()
+        keeper, meet = keeper_of(store, provider, PaceLimits(3, 1000.0)), asyncio.Barrier(3)
+        async with asyncio.timeout(90):
+            got = await asyncio.gather(*(graded_apart(keeper, number, meet) for number in range(3)))
+            assert sorted(got) == [False, True, True]
+            assert all(await asyncio.gather(*(graded_apart(keeper, number) for number in range(3, 12))))
+        assert not provider.live
+
+
+async def test_an_account_with_room_for_one_refuses_the_second(tmp_path: Path) -> None:
+    """The account allows less than the config: whoever wants a second one beside its own is told so, and ends."""
+    with Store.open(tmp_path) as store:
+        provider = FarProvider(quota=1)
+        keeper = keeper_of(store, provider, PLENTY, leave_room=True)
+        async with asyncio.timeout(90):
+            assert not await graded_apart(keeper, 0)
+        assert not provider.live
+
+
+async def test_another_process_may_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its sandboxes are waited for, but not for ever."""
+    with Store.open(tmp_path) as store, Store.open(tmp_path) as elsewhere:
+        provider, limits, told = FarProvider(), PaceLimits(2, 1000.0), asyncio.Event()
+        other = keeper_of(elsewhere, provider, limits)
+        async with asyncio.timeout(90):
+            theirs = await other.acquire(group_id=1, attempt=0)
+            keeper = keeper_of(store, provider, limits, tell=lambda _: told.set())
+            waiting = asyncio.create_task(graded_apart(keeper, 0))
+            await told.wait()
+            await other.release(theirs)
+            assert await waiting
+            theirs = await other.acquire(group_id=1, attempt=0)
+            monkeypatch.setattr("engine.sandboxes.pace.STUCK_SECONDS", 0.0)
+            assert not await graded_apart(keeper_of(store, provider, limits), 0)
+            await other.release(theirs)
+        assert not provider.live
+
+
+def test_the_last_place_is_kept_and_more_where_the_limit_is_being_tried(
+    connection: sqlite3.Connection,
+) -> None:
+    limits = PaceLimits(8, 1000.0)
+    add(connection, 7)
+    assert admit(connection, "far", limits, NOW, leave_room=True).full
+    assert admit(connection, "far", limits, NOW).admitted
+    connection.execute("DELETE FROM leases")
+    add(connection, 9)
+    slow_down(connection, "far", limits, "quota", why="full", retry_after=0.0, now=NOW)
+    connection.execute("DELETE FROM leases")
+    add(connection, 5)
+    assert admit(connection, "far", limits, NOW + 2, leave_room=True).limit == 5
+    assert admit(connection, "far", limits, NOW + 2).limit == 8

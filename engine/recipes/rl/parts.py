@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from engine.episodes.contract import grades_apart
 from engine.episodes.runtime import Deadlines
 from engine.policy.rendering import PolicyRenderer, load_renderer
 from engine.sandboxes.for_run import RunSandboxes
@@ -62,6 +63,7 @@ async def sandboxes_of(
         run_id=run_id,
         host_id=host_id,
         blaxel=config.providers.blaxel,
+        leave_room=grades_apart(project.episode().cls),
         price=config.prices.sandbox_gb_hour,
         environ=project.environ,
         tell=tell,
