@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -16,7 +15,7 @@ from engine.checking.output import check_output
 from engine.checking.rendering import check_rendering
 from engine.checking.sandboxes import check_sandboxes
 from engine.checking.sft import check_data
-from engine.checking.starting import check_start
+from engine.checking.starting import Reach, check_start, reach_baseten
 from engine.config.problems import ConfigError, Problem
 from engine.config.report import CheckReport, Severity
 from engine.config.settings import loss_config_doubts
@@ -36,18 +35,25 @@ CHECKED_WITHOUT_LOOPS = (
 
 
 async def check(
-    project: Project, *, loops: bool = True, told: Callable[[str], None] = lambda _: None
+    project: Project,
+    *,
+    loops: bool = True,
+    told: Callable[[str], None] = lambda _: None,
+    local: Reach | None = None,
 ) -> CheckReport:
     """The report on ``project``. The order of the lines is that of a run: model, runtime, renderer, training.
 
-    ``told`` hears how far a check is that takes long, from any thread.
+    ``told`` hears how far a check is that takes long, from any thread. ``local`` reaches the project's own Loops
+    server; without it nobody is asked whether the checkpoint is there that a local run would begin with.
     """
     report = CheckReport()
     if project.scope == "local":
         check_local_model(project, report)
-    elif loops:
-        await check_loops_model(project, report)
-    await asyncio.to_thread(check_start, project, report)
+        await check_start(project, report, local)
+    else:
+        if loops:
+            await check_loops_model(project, report)
+        await check_start(project, report, reach_baseten(project) if loops and report.ok else None)
     if isinstance(project.config, SftSettings):
         await check_data(project, report, told)
         await read_history(project, report)
@@ -71,7 +77,9 @@ async def _check_rl(project: Project, report: CheckReport) -> None:
             if held_out is not None:
                 check_held_out(project, episode, tasks or [], held_out, report)
         report.lines.append(_capabilities(project, episode))
-    await check_sandboxes(project, report)
+    from engine.episodes.contract import grades_apart
+
+    await check_sandboxes(project, report, apart=episode is not None and grades_apart(episode.cls))
     if not any(finding.key == "model.base_model" for finding in report.findings):
         await check_rendering(project, report)  # the tokenizer of a model that is not there says nothing
     _check_sampling(project, report)

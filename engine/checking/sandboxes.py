@@ -27,9 +27,9 @@ FILES_BEING_MADE = 2
 FILES_OF_A_RUN = 100
 
 
-async def check_sandboxes(project: Project, report: CheckReport) -> None:
+async def check_sandboxes(project: Project, report: CheckReport, *, apart: bool = False) -> None:
     """Nothing to do where the config has no sandboxes. A local sandbox is tried for real, and is gone afterwards; Blaxel
-    is asked whether it takes the credentials, which costs nothing."""
+    is asked whether it takes the credentials, which costs nothing. ``apart``: attempts are graded in a second sandbox."""
     table = project.rl.runtime.config.sandbox
     if table is None:
         return
@@ -59,7 +59,7 @@ async def check_sandboxes(project: Project, report: CheckReport) -> None:
     if remote:
         for warning in found.warnings:
             report.add(Severity.WARNING, project.loaded.problem(f"{_TABLE}.provider", warning))
-        _check_room(project, report)
+        _check_room(project, report, apart=apart)
     else:
         _warn_of_isolation(project, found, report)
         _check_open_files(project, settings, report)
@@ -86,30 +86,37 @@ def _minutes(seconds: float) -> str:
     return f"{int(-(-seconds // 60))}m"
 
 
-def _check_room(project: Project, report: CheckReport) -> None:
+def _check_room(project: Project, report: CheckReport, *, apart: bool) -> None:
     attempts, limits = project.rl.max_concurrent_rollouts, project.rl.providers.blaxel
     ahead = project.rl.training.setups_ahead or 0
-    if attempts <= limits.max_live < attempts + ahead:
-        report.add(
-            Severity.WARNING,
-            project.loaded.problem(
-                "training.setups_ahead",
-                f"{attempts} attempts and {ahead} set up ahead may want a sandbox, and this project may have "
-                f"{limits.max_live} Blaxel sandboxes: those set up ahead would take room from those that run",
-                f"Set it to {limits.max_live - attempts} or less, or leave it out",
-            ),
+    wanted = attempts * 2 if apart else attempts
+    if apart and limits.max_live < 2:
+        severity, key = Severity.ERROR, "providers.blaxel.max_live"
+        text = (
+            "an attempt has a second sandbox while it is graded, and this project may have one Blaxel sandbox"
         )
-    if attempts > limits.max_live:
-        report.add(
-            Severity.WARNING,
-            project.loaded.problem(
-                "providers.blaxel.max_live",
-                f"{attempts} attempts may run at once, and this project may have {limits.max_live} Blaxel sandboxes: "
-                "the others wait for room",
-                f"Raise [providers.blaxel] max_live to {attempts} if your account allows it, or lower "
-                "training.max_concurrent_rollouts",
-            ),
+        remedy = "Set [providers.blaxel] max_live to 2 or more"
+    elif wanted > limits.max_live:
+        severity, key = Severity.WARNING, "providers.blaxel.max_live"
+        each = ", each with two sandboxes while it is graded" if apart else ""
+        text = (
+            f"{attempts} attempts may run at once{each}, and this project may have {limits.max_live} Blaxel sandboxes: "
+            "the others wait for room"
         )
+        remedy = (
+            f"Raise [providers.blaxel] max_live to {wanted} if your account allows it, or lower "
+            "training.max_concurrent_rollouts"
+        )
+    elif wanted + ahead > limits.max_live:
+        severity, key = Severity.WARNING, "training.setups_ahead"
+        text = (
+            f"{attempts} attempts and {ahead} set up ahead may want a sandbox, and this project may have "
+            f"{limits.max_live} Blaxel sandboxes: those set up ahead would take room from those that run"
+        )
+        remedy = f"Set it to {limits.max_live - wanted} or less, or leave it out"
+    else:
+        return
+    report.add(severity, project.loaded.problem(key, text, remedy))
 
 
 def _line(project: Project, table: SandboxTable, found: ProviderReport) -> str:

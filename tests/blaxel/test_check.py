@@ -83,6 +83,23 @@ async def test_credentials_and_address_of_env_file_and_config(
 
 
 @on_the_modules_loop
+async def test_room_for_a_second_sandbox_to_grade_in(
+    write: Write, service: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in service.environment().items():
+        monkeypatch.setenv(name, value)
+    found: list[tuple[Severity, str]] = []
+    for max_live in (1, 7, 8):
+        report = CheckReport()
+        project = write(f"{TABLE}[providers.blaxel]\nmax_live = {max_live}\n")
+        await check_sandboxes(project, report, apart=True)
+        found += [(finding.severity, finding.text) for finding in report.findings]
+    assert [severity for severity, _ in found] == [Severity.ERROR, Severity.WARNING]
+    assert found[0][1].endswith("this project may have one Blaxel sandbox")
+    assert "4 attempts may run at once, each with two sandboxes" in found[1][1]
+
+
+@on_the_modules_loop
 async def test_a_ttl_must_outlast_an_attempt(
     write: Write, service: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

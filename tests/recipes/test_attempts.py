@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from engine.episodes import Episode, Grading, Sampling, Setup, Task
-from engine.episodes.runtime import AttemptPlan, AttemptResult, Deadlines, run_attempt
+from engine.episodes.contract import grades_apart
+from engine.episodes.runtime import AttemptPlan, AttemptResult, Deadlines, SandboxSource, run_attempt
 from engine.loops.errors import LoopsUnavailable
 from engine.policy.conversation import ConversationTrace
 from engine.policy.tokens import Completion, Segment
@@ -36,7 +38,12 @@ class Base(Episode[dict, None]):
 
 
 async def attempt(
-    episode: type[Episode[Any, Any]], *, retries: int = 0, agent: float = 5.0, grading: float = 5.0
+    episode: type[Episode[Any, Any]],
+    *,
+    retries: int = 0,
+    agent: float = 60.0,
+    grading: float = 60.0,
+    sandboxes: SandboxSource[Any] | None = None,
 ) -> tuple[AttemptResult, list[AttemptState], list[str]]:
     states: list[AttemptState] = []
     said: list[str] = []
@@ -45,9 +52,10 @@ async def attempt(
         Task({}, "t", 0),
         None,
         0,
-        Deadlines(5.0, agent, grading),
+        Deadlines(60.0, agent, grading),
         retries,
         lambda trace, _try, _waiting: trace,  # type: ignore[arg-type, return-value]
+        sandboxes,
     )
     result = await run_attempt(
         plan, changed=states.append, log=lambda level, text: said.append(f"{level} {text}")
@@ -281,3 +289,54 @@ async def test_grading_in_a_fresh_sandbox_needs_one_in_the_config() -> None:
     result, _, _ = await attempt(Fresh)
     assert result.state is AttemptState.LOST
     assert "[runtime.config.sandbox]" in (result.error or "")
+
+
+class Crowded:
+    """Makes a second sandbox only once there is room, which takes longer than grading may."""
+
+    def __init__(self, grading: float) -> None:
+        self.grading, self.asked = grading, 0
+
+    async def acquire(self, seconds: float) -> Any:
+        self.asked += 1
+        if self.asked > 1:
+            room = asyncio.Event()
+            asyncio.get_running_loop().call_later(4 * self.grading, room.set)
+            await room.wait()
+        return SimpleNamespace(sandbox=None)
+
+    async def release(self, leased: Any) -> None:
+        pass
+
+
+async def test_waiting_for_a_sandbox_to_grade_in_is_not_grading() -> None:
+    class Fresh(Base):
+        async def grade(self, grading: Grading) -> float:
+            async with grading.fresh_sandbox():
+                return 1.0
+
+    class Hanging(Base):
+        async def grade(self, grading: Grading) -> float:
+            async with grading.fresh_sandbox():
+                await asyncio.Event().wait()
+            return 1.0
+
+    result, _, _ = await attempt(Fresh, grading=0.5, sandboxes=Crowded(0.5))
+    assert (result.state, result.reward) == (AttemptState.DONE, 1.0)
+    result, _, _ = await attempt(Hanging, grading=0.5, sandboxes=Crowded(0.1))
+    assert (result.state, result.error) == (AttemptState.LOST, "grade() took longer than 0.5 s")
+
+
+def test_a_class_that_grades_apart_is_known_by_its_code() -> None:
+    class Apart(Base):
+        async def grade(self, grading: Grading) -> float:
+            async def elsewhere() -> float:
+                async with grading.fresh_sandbox():
+                    return 1.0
+
+            return await elsewhere()
+
+    class Derived(Apart):
+        pass
+
+    assert (grades_apart(Base), grades_apart(Apart), grades_apart(Derived)) == (False, True, True)
