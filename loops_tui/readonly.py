@@ -61,6 +61,9 @@ class StoreToRead:
         self.project_dir = project_dir.resolve()
         if not Store.exists(self.project_dir):
             raise StoreError(f"{project_dir} has no runs yet, and a read-only app makes no store")
+        from engine.store.schema import require_current, store_path
+
+        require_current(store_path(self.project_dir))
         self._readers: list[StoreReader] = []
         self._dead: set[str] = set()
 

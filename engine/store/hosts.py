@@ -92,9 +92,10 @@ def claim_run(connection: sqlite3.Connection, run_id: str, host: HostRow, state:
         )
     connection.execute(upsert_sql(HostRow), encode_row(host, Redactor()))
     connection.execute(
-        "UPDATE runs SET host_id = ?, state = ?, started_at = coalesce(started_at, ?), ended_at = NULL, "
-        "error = NULL WHERE run_id = ?",
-        (host.host_id, str(state), now, run_id),
+        "UPDATE runs SET host_id = ?, state = ?, started_at = coalesce(started_at, ?), "
+        "stopped_seconds = stopped_seconds + max(0, ? - coalesce(ended_at, ?)), ended_at = NULL, error = NULL "
+        "WHERE run_id = ?",
+        (host.host_id, str(state), now, now, now, run_id),
     )
     return read_run(connection, run_id)
 

@@ -101,6 +101,14 @@ class RunRow:
     # {"hours", "sandbox_hours", "sandbox_gb_hours", "prompt_tokens", "sampled_tokens", "trained_tokens",
     #  "cost" (with [prices], else absent), "near": the budget's key that is past 80 %, or absent}
     spend: dict[str, Any] = field(default_factory=dict)
+    stopped_seconds: float = 0.0  # between its sittings: it had ended and was taken up again
+
+    def seconds(self, now: float) -> float | None:
+        """For how long hosts have had it until ``now`` (Unix seconds); None before the first one."""
+        if self.started_at is None:
+            return None
+        end = now if self.ended_at is None else self.ended_at
+        return max(0.0, end - self.started_at - self.stopped_seconds)
 
 
 @dataclass(slots=True)

@@ -116,7 +116,9 @@ _EVAL_HOSTS: tuple[str, ...] = (
     "CREATE INDEX groups_by_eval ON groups(run_id, eval_id) WHERE eval_id IS NOT NULL",
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _LEASES, _CHECKPOINTS, _PACE, _EVAL_HOSTS)
+_STOPPED: tuple[str, ...] = ("ALTER TABLE runs ADD COLUMN stopped_seconds REAL NOT NULL DEFAULT 0",)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _LEASES, _CHECKPOINTS, _PACE, _EVAL_HOSTS, _STOPPED)
 
 STORE_DIRECTORY = ".loops"
 STORE_FILE = "loops.db"
@@ -217,6 +219,22 @@ def migrate(
         connection.execute("ROLLBACK")
         raise
     connection.execute("COMMIT")
+
+
+def require_current(path: Path) -> None:
+    """For those who may not migrate: raises StoreError where the file has another format than this program's."""
+    connection = connect(path, read_only=True)
+    try:
+        version = _version(connection)
+    except sqlite3.Error as error:
+        raise explain(error, path) from error
+    finally:
+        connection.close()
+    if version != len(MIGRATIONS):
+        raise StoreError(
+            f"store: {path} has format {version}, this program reads {len(MIGRATIONS)}: "
+            + ("update loops-tui" if version > len(MIGRATIONS) else "it must be opened for writing once")
+        )
 
 
 def _version(connection: sqlite3.Connection) -> int:

@@ -85,6 +85,7 @@ def _value(row: RunRow, host: HostRow | None, counts: LeaseCounts | None) -> dic
         "created_at": row.created_at,
         "started_at": row.started_at,
         "ended_at": row.ended_at,
+        "seconds": row.seconds(time.time()),
         "config": row.config_path,
         "run_dir": row.run_dir,
         "loops_run_id": row.loops_run_id,
@@ -103,13 +104,18 @@ def _table(rows: list[RunRow], held: dict[str | None, LeaseCounts]) -> list[str]
     if not rows:
         return ["no runs yet"]
     with_sandboxes = any(row.run_id in held for row in rows)  # a column of zeros tells nothing
-    cells = [["RUN", "STATE", "STEP", "REWARD", *(["SANDBOXES"] if with_sandboxes else []), "MODEL", "NAME"]]
+    sandboxes = ["SANDBOXES"] if with_sandboxes else []
+    cells = [["RUN", "STATE", "STEP", "REWARD", *sandboxes, "ELAPSED", "MODEL", "NAME"]]
     for row in rows:
         reward = score_words(row) or "-"
         steps = f"{row.step}/{row.max_steps}"
         counts = held.get(row.run_id)
         number = [str(counts.live + counts.lost if counts else 0)] if with_sandboxes else []
-        cells.append([row.run_id, str(row.state), steps, reward, *number, row.base_model, row.name])
+        taken = row.seconds(time.time())
+        time_taken = "-" if taken is None else coarse(taken)
+        cells.append(
+            [row.run_id, str(row.state), steps, reward, *number, time_taken, row.base_model, row.name]
+        )
     return columns(cells)
 
 

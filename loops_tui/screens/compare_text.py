@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from engine.config.comparing import Change
 from engine.store.rows import EvalRow
 from loops_tui.screens.compare_read import EVAL, LOSS, REWARD, CompareView, Side
-from loops_tui.screens.runs_read import limits, run_seconds
+from loops_tui.screens.runs_read import limits
 from loops_tui.screens.runs_spend import BOUNDS, amount, spent_of
 from loops_tui.screens.runs_text import model_name, progress
 from loops_tui.theme import Tone
@@ -111,7 +111,7 @@ def _figures(view: CompareView) -> Iterator[tuple[str, Line | str, Line | str]]:
 
     yield both("state", lambda side: run_state(side.run.state))
     yield both("steps", lambda side: progress(side.run))
-    yield both("time taken", lambda side: duration(run_seconds(side.run, now)))
+    yield both("time taken", lambda side: duration(side.run.seconds(now)))
     yield both("model", lambda side: safe(model_name(side.run.base_model), 60))
     yield both("Loops", lambda side: safe(side.run.scope, 20))
     for metric in view.metrics()[:1]:

@@ -11,6 +11,7 @@ from engine.store.rows import EvalRow, RunRow, StepRow
 from loops_tui.health import Finding
 from loops_tui.lease_words import coarse, counted
 from loops_tui.screens.run_curves import time_parts
+from loops_tui.screens.run_pace import pace_facts
 from loops_tui.screens.run_read import RunView
 from loops_tui.screens.run_supervised import update_lines
 from loops_tui.signals import first_of
@@ -185,6 +186,7 @@ def run_lines(view: RunView, width: int) -> list[Line]:
     """What was saved, evaluated and spent, and what the run is."""
     run = view.run
     lines = [
+        *pace_facts(view, width),
         *_saved(view, width),
         *_evaluations(view.evals, width),
         *_spent(run, width),

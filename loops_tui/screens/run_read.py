@@ -14,6 +14,7 @@ from engine.store.rows import (
     CommandRow,
     EvalRow,
     GroupRow,
+    GroupState,
     HostRow,
     LogRow,
     RunRow,
@@ -72,6 +73,7 @@ class RunView:
     checkpoints: Sequence[CheckpointRow] = ()  # newest first
     rewards: Mapping[float, int] = field(default_factory=dict)
     sandboxes: int = 0  # that may exist right now
+    groups_ahead: int = 0  # under way for later steps than the one in hand
     phase_since: float | None = None
     pointed: int | None = None  # the step under the plot's cursor
 
@@ -148,6 +150,7 @@ class RunWatch:
             checkpoints=reader.checkpoints(self.run_id),
             rewards=self._read_rewards(reader, wish, run) if wish.histogram else {},
             sandboxes=reader.live_lease_counts().get(self.run_id, 0),
+            groups_ahead=sum(_is_ahead(group, run.step + 1) for group in newest),
             phase_since=self._since(run, steps, progress, now),
         )
 
@@ -204,3 +207,8 @@ class RunWatch:
             # What was there from the first look on may be older than that: nothing is said then.
             self._phase = (phase, None if self._phase is None else now)
         return self._phase[1]
+
+
+def _is_ahead(group: GroupRow, step: int) -> bool:
+    """Whether a group runs, or is ready, for a later step than ``step``."""
+    return group.state in (GroupState.RUNNING, GroupState.READY) and (group.step or 0) > step

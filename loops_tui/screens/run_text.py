@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from engine.store.rows import AttemptState, CommandRow, CommandState, LogRow, RunRow, RunState
 from loops_tui.health import Finding
 from loops_tui.lease_words import coarse, counted
+from loops_tui.screens.run_pace import pace_line, waited_group
 from loops_tui.screens.run_read import RunView
 from loops_tui.screens.run_supervised import trained_line
-from loops_tui.screens.runs_read import run_seconds
 from loops_tui.screens.runs_text import progress
 from loops_tui.theme import Tone
 from loops_tui.widgets.safe_text import safe
@@ -43,19 +43,22 @@ def step_counts(view: RunView) -> dict[str, int]:
 
 
 def header(view: RunView, found: Sequence[Finding], width: int) -> list[Line]:
-    """State, progress, and what is wrong. The first line is where the run stands, the second where its step does."""
+    """State, progress, and what is wrong. First where the run stands, then where its step does, then how fast."""
     run = view.run
     right: list[Span] = [("step ", Tone.DIM), (progress(run), Tone.STRONG)]
     if run.policy_version is not None and not view.supervised:
         right.extend((("   policy ", Tone.DIM), (f"v{run.policy_version}", Tone.PLAIN)))
-    seconds = run_seconds(run, view.now)
+    seconds = run.seconds(view.now)
     if seconds is not None:
         right.append((f"   {elapsed(seconds)} ", Tone.PLAIN))
     left: list[Span] = [(" ", Tone.PLAIN), *run_state(run.state)]
     if not run.state.final:
-        left.extend(_doing(view))
+        left.extend(_doing(view, width))
     lines = [spread(tuple(left), tuple(right), width)]
     lines.append(trained_line(view, width) if view.supervised else _progress_line(view, width))
+    pace = pace_line(view, width)
+    if pace:
+        lines.append(pace)
     asked = asked_words(view.command, view.now)
     lasting = [finding for finding in found if finding.lasting]
     # While a run that was taken up again starts, the last answer is of its life before.
@@ -74,19 +77,23 @@ def header(view: RunView, found: Sequence[Finding], width: int) -> list[Line]:
     return lines
 
 
-def _doing(view: RunView) -> list[Span]:
+def _doing(view: RunView, width: int) -> list[Span]:
     """The phase, for how long, and what it waits for."""
     run, counts = view.run, step_counts(view)
     spans: list[Span] = []
-    if run.phase:
+    group = waited_group(run)
+    if group and width < NARROW:
+        spans.append((f"  waits for {group.partition(' attempt')[0]} left", Tone.PLAIN))
+    elif run.phase:
         spans.append((f"  {safe(run.phase, 40)}", Tone.PLAIN))
     if view.phase_since is not None and run.state is not RunState.PAUSED:
         spans.append((f" {elapsed(max(0.0, view.now - view.phase_since))}", Tone.PLAIN))
     if run.state is RunState.PAUSED:
         return [*spans, ("  waits for P: go on", Tone.DIM)]
     open_ = sum(counts.values()) - counts["done"]
-    if run.phase == "sampling" and open_:
-        spans.append((f"  waits for {counted(open_, 'attempt')}", Tone.DIM))
+    if run.phase == "sampling" and (open_ or group):
+        if not group or width >= NARROW:
+            spans.append((f"  waits for {group or counted(open_, 'attempt')}", Tone.DIM))
         oldest = view.progress.oldest
         if oldest is not None and oldest.started_at is not None:
             lasted = view.now - oldest.started_at
@@ -120,11 +127,11 @@ def _progress_line(view: RunView, width: int) -> Line:
     legend, tally = step_legend(counts), f"  {done} {what}  "
     if width - len(tally) - width_of(legend) < 16:
         legend, tally = step_legend(counts, gap=1), f"  {done}  "
-    if width - len(tally) - width_of(legend) < 9:
-        shown = {name: number for name, number in counts.items() if number or name == "done"}
-        legend = step_legend(shown, gap=1)
-        if width - len(tally) - width_of(legend) < 9:  # what is queued is the rest of the bar
-            legend = step_legend({name: number for name, number in shown.items() if name != "queued"}, gap=1)
+    # Left out first is what is none, then what the bar's rest and the tally tell.
+    shown = {name: number for name, number in counts.items() if number or name == "done"}
+    for known in ((), ("queued",), ("queued", "done")):
+        if width - len(tally) - width_of(legend) < 9:
+            legend = step_legend({name: shown[name] for name in shown if name not in known}, gap=1)
     room = max(8, min(48, width - len(tally) - width_of(legend) - 1))
     bar = step_bar(counts, total, room)
     return clip(((" ", Tone.PLAIN), *bar, (tally, Tone.PLAIN), *legend), width)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from loops_tui.screens.runs_read import RunEntry, run_seconds
+from loops_tui.screens.runs_read import RunEntry
 from loops_tui.screens.runs_spend import share_spent
 
 FIELDS: dict[str, Callable[[RunEntry], str]] = {
@@ -48,7 +48,7 @@ ORDERS: Sequence[Order | None] = (
     Order("name", "name", lambda entry: entry.run.name.casefold(), falling=False),
     Order("step", "step", lambda entry: entry.run.step),
     Order("reward", "reward", lambda entry: entry.run.reward_last),
-    Order("elapsed", "time taken", lambda entry: run_seconds(entry.run, entry.now)),
+    Order("elapsed", "time taken", lambda entry: entry.run.seconds(entry.now)),
     Order("spent", "spent", share_spent),
 )
 

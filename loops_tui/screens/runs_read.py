@@ -61,13 +61,6 @@ class RunEntry:
         return self.now - since if self.bills and since is not None else None
 
 
-def run_seconds(run: RunRow, now: float) -> float | None:
-    """How long a run has worked."""
-    if run.started_at is None:
-        return None
-    return (run.ended_at if run.ended_at is not None else now) - run.started_at
-
-
 @dataclass(frozen=True, slots=True)
 class RunsView:
     """The list; ``whole`` is False where the older runs have still to be read."""

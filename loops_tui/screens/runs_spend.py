@@ -55,7 +55,10 @@ def tone_of(share: float) -> Tone:
 def amount(value: float, bound: str, currency: str) -> str:
     """A figure with its unit: ``3.20 USD``, ``1.5 h``, ``2.1M tokens``."""
     unit = BOUNDS[bound][1] or safe(currency, 8) or "USD"
-    return f"{count(value) if bound == 'max_tokens' else number(value)} {unit}"
+    if bound == "max_tokens":
+        return f"{count(value)} {unit}"
+    # Hours and money in hundredths: a run's first seconds are none.
+    return f"{number(value) if value >= 0.01 else '0.00'} {unit}"
 
 
 def spent_cell(entry: RunEntry) -> Line:

@@ -11,7 +11,7 @@ from engine.store.rows import RunRow, RunState
 from loops_tui.lease_words import coarse, counted
 from loops_tui.scores import score_value
 from loops_tui.screens.runs_order import Order
-from loops_tui.screens.runs_read import RunEntry, run_seconds
+from loops_tui.screens.runs_read import RunEntry
 from loops_tui.screens.runs_spend import share_spent, spent_cell, spent_line
 from loops_tui.theme import Tone
 from loops_tui.widgets.safe_text import safe
@@ -101,7 +101,7 @@ def run_cells(
         ),
         "spent": spent_cell(entry),
         "bills": _bills(entry),
-        "elapsed": plain(elapsed(run_seconds(run, entry.now)), quiet),
+        "elapsed": plain(elapsed(run.seconds(entry.now)), quiet),
         "host": plain(host_words(entry, own_pid), quiet),
         "id": plain(safe(run.run_id, 40), Tone.DIM),
     }

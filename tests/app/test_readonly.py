@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from textual.pilot import Pilot
 
 from engine.store.errors import StoreError
 from engine.store.rows import RunState
+from engine.store.schema import store_path
 from engine.store.store import Store
 from loops_tui import readonly
 from loops_tui.app import LoopsApp
@@ -191,3 +193,11 @@ def test_a_store_to_read_refuses_whatever_changes_it(project: Path, tmp_path: Pa
     store.close()
     with pytest.raises(StoreError, match="has no runs yet"):
         open_to_read(tmp_path / "nowhere")
+
+
+def test_a_store_of_an_older_format_is_refused_in_a_sentence(project: Path) -> None:
+    with sqlite3.connect(store_path(project)) as connection:
+        connection.execute("PRAGMA user_version = 1")
+    connection.close()
+    with pytest.raises(StoreError, match=r"has format 1, .* opened for writing once"):
+        open_to_read(project)

@@ -191,3 +191,62 @@ def test_an_answer_from_before_a_resume_is_not_told_again() -> None:
     )
     assert "stopping after the step in hand" in said(view_of(command=stop))
     assert "stopping after the step in hand" not in said(view_of(command=stop, run_state=RunState.STARTING))
+
+
+PACE = {
+    "attempts_per_minute": 390.16,
+    "tokens_per_second": 12_356.7,
+    "slots_busy": 0.956,
+    "waits_for": "group 8, 13 attempts left",
+    "ahead": 16,
+}
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_live_run_says_how_fast_it_goes_and_which_group_it_waits_for(width: int) -> None:
+    view = view_of(run_mode="async", run_info={"pace": PACE}, groups_ahead=4, phase_since=NOW - 19)
+    lines = [text_of(line) for line in header(view, [], width)]
+    group = "group 8, 13 attempts left" if width > 80 else "group 8, 13 left"
+    assert f"waits for {group}" in lines[0]
+    assert "19s" in lines[0]
+    assert lines[2] == " 390 attempts/min   12.4k tokens/s   slots 96% busy   4 groups ahead"
+    assert all(len(line) <= width for line in lines)
+
+
+def test_the_rates_of_a_run_that_has_ended_or_starts_anew_are_not_told() -> None:
+    info = {"pace": PACE}
+    for state in (RunState.DONE, RunState.STARTING):
+        view = view_of(run_state=state, run_info=info)
+        assert "attempts/min" not in said(view)
+        assert "a minute" not in "".join(text_of(line) for line in run_lines(view, 60))
+    assert "waits for group" not in said(view_of(run_phase="training", run_info=info))
+    assert "groups ahead" not in said(view_of(run_info=info, groups_ahead=4))  # only where groups may be
+
+
+def test_an_engine_that_comes_late_is_told_first() -> None:
+    late = view_of(run_info={"pace": {**PACE, "loop_lag_p99": 0.12}})
+    assert said(late).splitlines()[2].startswith(" engine 120 ms late   390 attempts/min")
+    assert "≤ 120 ms" in "".join(text_of(line) for line in run_lines(late, 60))
+    assert "late" not in said(view_of(run_info={"pace": {**PACE, "loop_lag_p99": 0.04}}))
+
+
+def test_rates_that_are_no_numbers_are_left_out() -> None:
+    pace = {
+        "attempts_per_minute": "many",
+        "tokens_per_second": float("nan"),
+        "slots_busy": 2.5,
+        "waits_for": 7,
+    }
+    words = said(view_of(run_info={"pace": pace}))
+    assert "slots 250% busy" in words
+    assert "attempts/min" not in words
+    assert "nan" not in words
+
+
+def test_the_legend_of_the_step_is_whole_at_80_columns() -> None:
+    training = {AttemptState.DONE: 115, AttemptState.GRADING: 11, AttemptState.ACTING: 12, AttemptState.SAMPLING: 16,
+                AttemptState.PROVISIONING: 12, AttemptState.QUEUED: 129}  # fmt: skip
+    view = view_of(progress=StepProgress(training), run_info={"isolation": "bubblewrap"})
+    line = text_of(header(view, [], 80)[1])
+    assert "sandbox 12" in line
+    assert not line.endswith("…")

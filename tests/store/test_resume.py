@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from engine.store import Store, StoreError, UnknownRun
-from engine.store.errors import UnknownCheckpoint
+from engine.store.errors import RunTaken, UnknownCheckpoint
 from engine.store.resume import TakeUp
 from engine.store.rows import (
     AttemptState,
@@ -127,12 +129,30 @@ def test_the_run_directory_says_the_same(ended: Store) -> None:
     assert steps == [1, 2, 3]
 
 
+def test_the_time_in_which_it_was_stopped_is_not_its_time(ended: Store) -> None:
+    """It began 5,000 s ago, worked for 100 s, and was stopped until now."""
+    began = time.time() - 5000
+    ended.submit(
+        lambda connection: connection.execute(
+            "UPDATE runs SET started_at = ?, ended_at = ? WHERE run_id = ?", (began, began + 100, RUN)
+        )
+    ).result(10)
+    assert ended.reader().run(RUN).seconds(began + 9000) == pytest.approx(100)
+    run = ended.take_up(make_host("new"), after_two())
+    assert run.stopped_seconds == pytest.approx(4900, abs=60)
+    worked = run.seconds(began + run.stopped_seconds + 100 + 30)  # half a minute into the second sitting
+    assert worked == pytest.approx(130, abs=0.01)
+    assert ended.reader().run(OTHER).stopped_seconds == 0
+
+
 def test_only_an_ended_run_and_only_once(ended: Store) -> None:
     ended.take_up(make_host("new"), after_two())
-    with pytest.raises(StoreError, match="is starting; only a run that has ended"):
+    host = make_host("new")
+    who = f"process {host.pid} on {host.hostname} ({host.kind})"
+    with pytest.raises(RunTaken, match=re.escape(f"is starting, in {who}; only a run that has ended")):
         ended.take_up(make_host("newer"), after_two())
     ended.end_run(RUN, "new", RunState.STOPPED, None)
-    with pytest.raises(StoreError, match="by another process meanwhile"):
+    with pytest.raises(RunTaken, match=re.escape(f"was resumed by {who} meanwhile and is stopped again")):
         ended.take_up(make_host("newer"), after_two())
     assert ended.reader().run(RUN).state is RunState.STOPPED
 
