@@ -13,6 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from engine.policy.plain_tokenizer import plain_tokenizer
+from engine.policy.renderers_library import import_renderers
+
 if TYPE_CHECKING:
     from renderers import Renderer
 
@@ -22,6 +25,10 @@ ToolSpec = dict[str, Any]
 #: Renderers tried on a local directory whose name says nothing, in this order: the first whose tokens equal the
 #: directory's own chat template on every probe is taken.
 _PROBED = ("qwen3", "qwen3.5", "llama-3", "glm-4.5", "minimax-m2")
+
+
+#: [model] max_seq_len bounds a sequence; transformers would say on stderr that one is longer than the model's own.
+_ANY_LENGTH = int(1e30)
 
 
 class RenderingError(Exception):
@@ -172,21 +179,17 @@ def load_renderer(
     Raises:
         RenderingError: with a sentence that says what is missing or wrong.
     """
-    # transformers says on stderr that it found no PyTorch, which a terminal application must not.
-    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
+    import_renderers()
     from renderers import config_from_name, create_renderer
-    from renderers.base import MODEL_RENDERER_MAP, load_tokenizer, merge_chat_template_kwargs
+    from renderers.base import MODEL_RENDERER_MAP, merge_chat_template_kwargs
 
     kwargs = dict(template_kwargs or {})
     directory = Path(tokenizer_source)
     if directory.is_absolute() and not directory.is_dir():
         raise RenderingError(f"there is no tokenizer at {tokenizer_source}: no such directory")
-    try:
-        tokenizer = load_tokenizer(tokenizer_source)
-    except Exception as error:  # transformers raises anything here
-        raise RenderingError(
-            f"the tokenizer of {tokenizer_source!r} could not be loaded: {_sentence(error)}"
-        ) from error
+    # A template may ask for anything that transformers offers; the other renderers only encode and decode.
+    plain = plain_tokenizer(directory) if directory.is_absolute() and renderer != "default" else None
+    tokenizer = plain or _of_transformers(tokenizer_source)
 
     def build(name: str, how: str) -> PolicyRenderer:
         try:
@@ -220,7 +223,25 @@ def load_renderer(
                 f"the chat template of {model_name!r} has no setting {key!r} "
                 "([model] renderer_chat_template_kwargs)"
             )
+    if plain is not None:
+        tokenizer = _of_transformers(tokenizer_source)
     return build("default", "the model's own chat template; each turn is a segment of its own")
+
+
+def _of_transformers(source: str) -> Any:
+    """The tokenizer of a directory or of a name on the hub. Blocks. Raises RenderingError."""
+    # transformers says on stderr that it found no PyTorch, which a terminal application must not.
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
+    from renderers.base import load_tokenizer
+
+    try:
+        tokenizer = load_tokenizer(source)
+    except Exception as error:  # transformers raises anything here
+        raise RenderingError(
+            f"the tokenizer of {source!r} could not be loaded: {_sentence(error)}"
+        ) from error
+    tokenizer.model_max_length = _ANY_LENGTH
+    return tokenizer
 
 
 _PROBES: tuple[list[Message], ...] = (
