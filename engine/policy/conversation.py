@@ -195,7 +195,8 @@ class Conversation:
         model, trace = self._model, self._model._trace
         given = [dict(message) for message in messages]
         offered = [dict(tool) for tool in tools or ()]
-        prompt, extends = self._next_prompt(given, offered)
+        known = len(self._messages) if given[: len(self._messages)] == self._messages else 0
+        prompt, extends = self._next_prompt(given, known, offered)
 
         limits = model._limits
         room = limits.max_seq_len - len(prompt)
@@ -225,11 +226,12 @@ class Conversation:
             clamped_from,
         )
         reply = _reply(parsed, sample, trace.replies)
-        self._record(given, offered, reply, span)
-        self._messages = copy.deepcopy(given)
+        self._record(given[known:], offered, reply, span)
+        # Copies, for the agent may change its own; only of what is new, for a conversation grows.
+        self._messages = [*self._messages[:known], *copy.deepcopy(given[known:])]
         if reply.native_message is not None:
             self._messages.append(copy.deepcopy(reply.native_message))
-        self._tools, self._prompt, self._completion = offered, list(prompt), list(completion.tokens)
+        self._tools, self._prompt, self._completion = offered, prompt, list(completion.tokens)
         return reply
 
     def discard(self, reply: Reply) -> None:
@@ -244,25 +246,20 @@ class Conversation:
         span.trained = False
         self._turns[id(reply.sample)]["sampled"]["discarded"] = True
 
-    def _next_prompt(self, messages: list[Message], tools: list[ToolSpec]) -> tuple[list[int], bool]:
-        """The prompt of the next call, and whether it extends the segment so far."""
-        known = len(self._messages)
-        if (
-            self._segment is not None
-            and tools == self._tools
-            and len(messages) > known
-            and messages[:known] == self._messages
-        ):
+    def _next_prompt(
+        self, messages: list[Message], known: int, tools: list[ToolSpec]
+    ) -> tuple[list[int], bool]:
+        """The prompt of the next call, and whether it extends the segment so far, whose ``known`` messages lead."""
+        if self._segment is not None and known and tools == self._tools and len(messages) > known:
             extended = self._model._renderer.extend(self._prompt, self._completion, messages[known:], tools)
             if extended is not None:
                 return extended, True
         return self._model._renderer.open(messages, tools), False
 
     def _record(self, messages: list[Message], tools: list[ToolSpec], reply: Reply, span: Span) -> None:
-        """Add what is new to the transcript."""
+        """Add to the transcript what is new: these messages, and the reply."""
         trace = self._model._trace
-        known = len(self._messages) if messages[: len(self._messages)] == self._messages else 0
-        for message in messages[known:]:
+        for message in messages:
             turn = {
                 key: message[key] for key in ("role", "content", "name", "tool_call_id") if key in message
             }
