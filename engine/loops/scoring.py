@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
+from engine.loops.datums import TrainingDatum, wire_datum
 from engine.loops.errors import LoopsUnavailable, explain
-from engine.loops.session import LoopsSession, TrainingDatum, wire_datum
+from engine.loops.session import LoopsSession
 
 
 async def divergence(session: LoopsSession, rows: Sequence[TrainingDatum], prefix: str) -> dict[str, float]:
@@ -18,13 +20,13 @@ async def divergence(session: LoopsSession, rows: Sequence[TrainingDatum], prefi
     """
     from baseten.loops.rl_metrics import loops_compute_kl_sample_train
 
-    wire = [wire_datum(row) for row in rows]
-    if not wire:
+    if not rows:
         return {}
     try:
+        wire = await asyncio.to_thread(lambda: [wire_datum(row) for row in rows])
         scoring = await session.trainer.forward_async(data=wire, loss_fn="importance_sampling")
         output = await scoring.result_async()
         scored = [row["logprobs"] for row in output.loss_fn_outputs]
-        return dict(loops_compute_kl_sample_train(wire, scored, prefix=prefix))
+        return dict(await asyncio.to_thread(loops_compute_kl_sample_train, wire, scored, prefix=prefix))
     except Exception as error:
         raise LoopsUnavailable(explain(error, "scoring an evaluation's tokens", session.url)) from error

@@ -11,12 +11,14 @@ import ipaddress
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from engine.loops.divergence import divergence_metrics
+from engine.loops.datums import TrainingDatum
 from engine.loops.errors import LoopsUnavailable, SaveFailed, explain, sample_failure
+from engine.loops.own_loop import OnOwnLoop
+from engine.loops.policy_gradient import TrainResult, train_policy
 from engine.loops.sampling import SamplingSettings, exact_completion, sampling_params
 from engine.loops.saving import Saving
 from engine.loops.serving import ServedPolicy
@@ -41,27 +43,6 @@ class SessionSettings:
     spot: bool = False
     request_seconds: float = 1800.0
     sampler: bool = True  # whether a sampler is paired with the trainer
-
-
-@dataclass(slots=True)
-class TrainingDatum:
-    """One token-aligned row for an RL loss: all four lists have one entry per token of ``tokens``.
-
-    ``advantages`` and ``logprobs`` are 0.0 where nothing is trained; ``mask`` is 1.0 on trained tokens.
-    """
-
-    tokens: list[int]
-    logprobs: list[float]
-    advantages: list[float]
-    mask: list[float]
-
-
-@dataclass(slots=True)
-class TrainResult:
-    """What one optimizer step reported: the batch's loss and all metrics (losses, optimizer, divergence)."""
-
-    loss: float
-    metrics: dict[str, float] = field(default_factory=dict)
 
 
 def on_loopback(url: str | None) -> bool:
@@ -142,7 +123,7 @@ class LoopsSession:
         except Exception as error:
             raise LoopsUnavailable(explain(error, f"creating a run of {settings.base_model}", url)) from error
         created(training.run_id)
-        return cls(training, settings, url)
+        return cls(OnOwnLoop(training), settings, url)
 
     @property
     def version(self) -> int:
@@ -277,40 +258,9 @@ class LoopsSession:
         Raises:
             LoopsUnavailable: the trainer refused or lost an operation. The step may or may not have been applied.
         """
-        from baseten.loops import AdamParams
-
-        wire = [[wire_datum(datum) for datum in batch] for batch in batches if batch]
-        try:
-            pending = [
-                await self._training.forward_backward_async(
-                    data=batch, loss_fn=loss, loss_fn_config=dict(loss_config) if loss_config else None
-                )
-                for batch in wire
-            ]
-            stepping = await self._training.optim_step_async(AdamParams(**adam))
-            outputs = [await future.result_async() for future in pending]
-            stepped = await stepping.result_async()
-        except Exception as error:
-            raise LoopsUnavailable(explain(error, "training", self._url)) from error
-        metrics: dict[str, float] = {}
-        rows = sum(len(batch) for batch in wire)
-        loss_value = 0.0
-        for batch, output in zip(wire, outputs, strict=True):
-            share = len(batch) / rows
-            loss_value += share * output.loss
-            for key, value in output.metrics.items():
-                metrics[f"train/{key}"] = metrics.get(f"train/{key}", 0.0) + share * value
-        for key, value in (stepped.metrics or {}).items():
-            metrics[f"optim/{key}"] = value
-        flat = [datum for batch in wire for datum in batch]
-        scored = [row.get("logprobs") for output in outputs for row in output.loss_fn_outputs]
-        ages = [lag for lag, batch in zip(lags, batches, strict=True) for _ in batch] if lags else []
-        if len(scored) == len(flat) and all(entry is not None for entry in scored):
-            try:
-                metrics.update(divergence_metrics(flat, scored, ages))
-            except ValueError as error:  # rows not aligned: the numbers would be wrong, so there are none
-                raise LoopsUnavailable(f"the trainer's logprobs do not fit the batch: {error}") from error
-        return TrainResult(loss_value, metrics)
+        return await train_policy(
+            self._training, self._url, batches, loss=loss, loss_config=loss_config, adam=adam, lags=lags
+        )
 
     async def load(self, path: str, *, with_optimizer: bool) -> int:
         """Replace the trainer's weights by those of a checkpoint, and its optimizer and step too if asked for.
@@ -376,22 +326,3 @@ class _OtherSampling:
         self, prompt: Sequence[int], *, max_tokens: int, seed: int | None, affinity_key: str | None
     ) -> Completion:
         return await self._session._continue(self._settings, prompt, max_tokens, seed, affinity_key)
-
-
-def wire_datum(datum: TrainingDatum) -> Any:
-    """A datum as the SDK sends it."""
-    from baseten.loops import Datum, ModelInput, TensorData
-
-    length = len(datum.tokens)
-
-    def tensor(values: list[float]) -> TensorData:
-        return TensorData(data=values, dtype="float32", shape=[length])
-
-    return Datum(
-        model_input=ModelInput.from_ints(datum.tokens),
-        loss_fn_inputs={
-            "logprobs": tensor(datum.logprobs),
-            "advantages": tensor(datum.advantages),
-            "mask": tensor(datum.mask),
-        },
-    )

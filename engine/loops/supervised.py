@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -51,20 +52,21 @@ async def train_on_targets(
     from baseten.loops import AdamParams
 
     config = {"skip_token_normalization": True} if sum_loss else None
-    wire = [[_datum(row) for row in rows] for rows in requests if rows]
     try:
         pending = [
             await session.trainer.forward_backward_async(
-                data=data, loss_fn="cross_entropy", loss_fn_config=config
+                data=await asyncio.to_thread(_wire, rows), loss_fn="cross_entropy", loss_fn_config=config
             )
-            for data in wire
+            for rows in requests
+            if rows
         ]
         stepping = await session.trainer.optim_step_async(AdamParams(**adam))
         outputs = [await future.result_async() for future in pending]
         stepped = await stepping.result_async()
     except Exception as error:
         raise LoopsUnavailable(explain(error, "training", session.url)) from error
-    result = _measured([row for rows in requests for row in rows], outputs, session)
+    scored = [row for rows in requests for row in rows]
+    result = await asyncio.to_thread(_measured, scored, outputs, session)
     result.metrics.update({f"optim/{key}": value for key, value in (stepped.metrics or {}).items()})
     return result
 
@@ -77,12 +79,16 @@ async def score_targets(session: LoopsSession, rows: Sequence[Targets]) -> Super
     """
     try:
         future = await session.trainer.forward_async(
-            data=[_datum(row) for row in rows], loss_fn="cross_entropy", loss_fn_config=None
+            data=await asyncio.to_thread(_wire, rows), loss_fn="cross_entropy", loss_fn_config=None
         )
         output = await future.result_async()
     except Exception as error:
         raise LoopsUnavailable(explain(error, "scoring", session.url)) from error
-    return _measured(rows, [output], session)
+    return await asyncio.to_thread(_measured, rows, [output], session)
+
+
+def _wire(rows: Sequence[Targets]) -> list[Any]:
+    return [_datum(row) for row in rows]
 
 
 def _datum(row: Targets) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from engine.loops.session import TrainingDatum
+from engine.loops.datums import TrainingDatum
 from engine.policy.tokens import Segment
 from engine.recipes.rl.groups import Group
 
@@ -14,20 +14,21 @@ def datum_of(segment: Segment, advantage: float) -> TrainingDatum | None:
     """One segment as a token-aligned datum, or None where nothing of it is trained.
 
     Sampled positions of kept replies carry the advantage and the sampler's logprob; all others 0.0 in both, which
-    masks them out of the loss and its denominator.
+    masks them out of the loss and its denominator. Shares the segment's lists where it can: they do not grow any more.
     """
     length = len(segment.tokens)
-    advantages, mask, logprobs = [0.0] * length, [0.0] * length, [0.0] * length
+    advantages, mask = [0.0] * length, [0.0] * length
+    logprobs = segment.logprobs if all(span.trained for span in segment.spans) else segment.logprobs.copy()
     for span in segment.spans:
-        if not span.trained:
-            continue
-        for position in range(span.start, span.end):
-            advantages[position] = advantage
-            mask[position] = 1.0
-            logprobs[position] = segment.logprobs[position]
+        size = span.end - span.start
+        if span.trained:
+            advantages[span.start : span.end] = [advantage] * size
+            mask[span.start : span.end] = [1.0] * size
+        else:
+            logprobs[span.start : span.end] = [0.0] * size
     if advantage == 0.0 or not any(mask):
         return None
-    return TrainingDatum(list(segment.tokens), logprobs, advantages, mask)
+    return TrainingDatum(segment.tokens, logprobs, advantages, mask)
 
 
 def pack(groups: Sequence[Group]) -> list[list[TrainingDatum]]:

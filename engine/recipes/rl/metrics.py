@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.episodes.runtime import PART, REASON, AttemptResult
-from engine.loops.session import TrainResult
+from engine.loops.policy_gradient import TrainResult
 from engine.recipes.rl.groups import Group
 from engine.store.rows import AttemptState
 
