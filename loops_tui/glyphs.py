@@ -9,9 +9,12 @@ from __future__ import annotations
 import locale
 import unicodedata
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
-from textual.driver import Driver
+
+if TYPE_CHECKING:
+    from textual.driver import Driver
 
 _PAIRS = (
     # boxes, rules, axes

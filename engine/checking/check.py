@@ -14,7 +14,6 @@ from engine.checking.models import check_local_model, check_loops_model
 from engine.checking.output import check_output
 from engine.checking.rendering import check_rendering
 from engine.checking.sandboxes import check_sandboxes
-from engine.checking.sft import check_data
 from engine.checking.starting import Reach, check_start, reach_baseten
 from engine.config.problems import ConfigError, Problem
 from engine.config.report import CheckReport, Severity
@@ -55,6 +54,8 @@ async def check(
             await check_loops_model(project, report)
         await check_start(project, report, reach_baseten(project) if loops and report.ok else None)
     if isinstance(project.config, SftSettings):
+        from engine.checking.sft import check_data  # numpy, which no other check needs
+
         await check_data(project, report, told)
         await read_history(project, report)
     else:

@@ -77,6 +77,7 @@ async def check_loops_model(project: Project, report: CheckReport) -> None:
         )
         return
     from engine.checking.offered import offered_models
+    from engine.checking.rendering import load_ahead
     from engine.loops.errors import LoopsError
 
     key = project.environ.get("BASETEN_API_KEY", "").strip()
@@ -92,6 +93,7 @@ async def check_loops_model(project: Project, report: CheckReport) -> None:
         )
         return
     url = project.environ.get("LOOPS_BASE_URL") or None
+    load_ahead()
     try:
         offered = await offered_models(url, key, LOOPS_SECONDS)
     except LoopsError as error:

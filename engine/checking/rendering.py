@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -17,6 +19,18 @@ LOAD_SECONDS = 120.0  # a first load may download the tokenizer
 HUB_SECONDS = 8.0  # whether the hub answers at all; its own client would retry for minutes
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 _LOCAL_TOKENIZER = "Check the network, or name a local directory with [model] tokenizer"
+
+
+def load_ahead() -> None:
+    """Begin to import what most tokenizers need, beside something that waits."""
+    from engine.policy.libraries import import_renderers, import_transformers
+
+    def load() -> None:
+        with contextlib.suppress(ImportError):  # whoever loads the tokenizer meets it again, and tells it
+            import_renderers()
+            import_transformers()
+
+    threading.Thread(target=load, name="loops-tui-check", daemon=True).start()
 
 
 async def check_rendering(project: Project, report: CheckReport) -> None:

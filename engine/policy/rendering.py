@@ -7,14 +7,13 @@ renderer, checks the proof once more, and turns its records into the engine's ow
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from engine.policy.libraries import import_renderers, import_transformers
 from engine.policy.plain_tokenizer import plain_tokenizer
-from engine.policy.renderers_library import import_renderers
 
 if TYPE_CHECKING:
     from renderers import Renderer
@@ -230,10 +229,9 @@ def load_renderer(
 
 def _of_transformers(source: str) -> Any:
     """The tokenizer of a directory or of a name on the hub. Blocks. Raises RenderingError."""
-    # transformers says on stderr that it found no PyTorch, which a terminal application must not.
-    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
     from renderers.base import load_tokenizer
 
+    import_transformers()
     try:
         tokenizer = load_tokenizer(source)
     except Exception as error:  # transformers raises anything here

@@ -1,12 +1,14 @@
-"""``renderers`` without the second that its HTTP client takes to import.
+"""``renderers`` and ``transformers``, imported with no more than what is used here.
 
-The package imports its client, and with it the whole of ``openai``, for the names of two errors. Nothing here speaks
-to an engine through it; who does still can, for the client is loaded when something else of it is asked for.
+``renderers`` imports its HTTP client, and with it the whole of ``openai``, for the names of two errors: a second, and
+27 MiB. Nothing here speaks to an engine through it; who does still can, for the client is loaded when something else
+of it is asked for.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from types import ModuleType
 from typing import Any
@@ -39,3 +41,10 @@ def import_renderers() -> None:
     deferred = sys.modules.setdefault(_CLIENT, _Deferred(_CLIENT))
     package = importlib.import_module("renderers")
     package.__dict__.setdefault("client", deferred)  # as an import of it would have left it
+
+
+def import_transformers() -> None:
+    """Import what chooses a tokenizer's class in ``transformers``. Blocks, for about two seconds the first time."""
+    # It says on stderr that it found no PyTorch, which a terminal application must not.
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
+    importlib.import_module("transformers.models.auto.tokenization_auto")
