@@ -57,6 +57,8 @@ class ServerAddress:
 class LocalServer:
     """Start or find the server of a project directory, and hold on to it. Safe to use from several threads."""
 
+    module = "engine.local_loops"  # what a child runs
+
     def __init__(self, project_dir: Path) -> None:
         self.directory = project_dir.resolve() / STORE_DIRECTORY / "loops-server"
         self.log_path = self.directory.parent / "loops-server.log"
@@ -189,7 +191,7 @@ class LocalServer:
         self._log_start = os.fstat(log).st_size
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "engine.local_loops", "--dir", str(self.directory), "--port", "0",
+                [sys.executable, "-m", self.module, "--dir", str(self.directory), "--port", "0",
                  "--key-env", _KEY_VARIABLE, "--exit-with-stdin"],
                 stdin=read_end,
                 stdout=subprocess.PIPE,

@@ -11,10 +11,12 @@ from engine.loops.session import LoopsSession
 #: Tokens of the sequence: enough to be moved by any update, few enough to cost nothing.
 LENGTH = 32
 SECONDS = 60.0
+#: One failed look may be bad luck; after so many in a row nobody looks any more.
+FAILURES = 3
 
 
 class Canary:
-    """Looks after each publish. Never fails a run: it warns, once, and leaves off where Loops cannot answer.
+    """Looks after each publish. Never fails a run: it warns, and leaves off where Loops cannot answer.
 
     ``told``: a level and a sentence for the run's log.
     """
@@ -24,6 +26,7 @@ class Canary:
         self._tokens: list[int] = []
         self._before: list[float | None] | None = None
         self._off = self._warned = False
+        self._failures = 0
 
     async def before_first(self, tokens: Sequence[int]) -> None:
         """The sequence to look at, from the first batch, and its logprobs under the weights that sampled it."""
@@ -32,37 +35,47 @@ class Canary:
         self._tokens = list(tokens[:LENGTH])
         self._before = await self._look()
 
-    async def after_publish(self, gradient: float | None) -> dict[str, float]:
+    async def after_publish(self, step: int, gradient: float | None) -> dict[str, float]:
         """``canary/changed``: 1.0 or 0.0; nothing where that cannot be told or no change is due.
 
-        ``gradient``: its norm, where the trainer told it.
+        ``step``: the update whose weights were published. ``gradient``: its norm, where the trainer told it.
         """
-        if self._off or self._before is None:
+        if self._off or not self._tokens:
             return {}
-        now = await self._look()
-        if now is None or gradient == 0.0:
+        before, self._before = self._before, await self._look()
+        if before is None or self._before is None or gradient == 0.0:
             return {}
-        changed = now != self._before
-        self._before = now
+        changed = self._before != before
         if not changed and not self._warned:
             self._warned = True
             self._told(
                 "warning",
-                "the sampler answers as before the last publish: the new weights may not serve "
-                "(said once; see the metric canary/changed)",
+                f"after update {step} the sampler answers a fixed prompt exactly as before: it may still serve the old "
+                "weights, and then samples are older than they say. Said once: the metric canary/changed tells of each "
+                "step, and a restarted or fresh sampler helps (stop the run, then resume it)",
             )
         return {"canary/changed": float(changed)}
 
     async def _look(self) -> list[float | None] | None:
+        """The logprobs of the sequence now; None where they cannot be had."""
         try:
             async with asyncio.timeout(SECONDS):
                 logprobs = await self._session.prompt_logprobs(self._tokens)
-            reason = "it returns no logprobs of a prompt"
         except TimeoutError:
-            logprobs, reason = None, f"it did not answer within {SECONDS:.0f} s"
+            return self._failed(f"it did not answer within {SECONDS:.0f} s")
         except LoopsError as error:
-            logprobs, reason = None, str(error)
+            return self._failed(str(error))
         if logprobs is None:
-            self._off = True
-            self._told("info", f"this sampler cannot be checked for new weights after a publish: {reason}")
+            self._failures = FAILURES
+            return self._failed("it returns no logprobs of a prompt")
+        self._failures = 0
         return logprobs
+
+    def _failed(self, reason: str) -> None:
+        self._failures += 1
+        if self._failures >= FAILURES:
+            self._off = True
+            self._told(
+                "info",
+                f"this sampler cannot be checked any more for new weights after a publish: {reason}",
+            )

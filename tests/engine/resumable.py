@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from engine.project import Project, load
 from engine.recipes.contract import Outcome, RunHandle
@@ -104,6 +104,14 @@ def open_project(config: Path, *overrides: str) -> Project:
     return load(config, list(overrides), working_dir=config.parent)
 
 
+class Hooked(Protocol):
+    """A recipe with something in it."""
+
+    async def recipe(self, project: Project, handle: RunHandle) -> Outcome:
+        """Train to the end."""
+        ...
+
+
 @dataclass(frozen=True)
 class When:
     """Do something the moment a step enters a state: "collecting", "training" or "done"."""
@@ -130,7 +138,7 @@ async def train(
     config: Path,
     *overrides: str,
     resume: str | None = None,
-    when: When | None = None,
+    when: Hooked | None = None,
     meanwhile: Callable[[RunControl, Store], Any] | None = None,
 ) -> Told:
     """Train to the end; ``meanwhile`` is awaited beside it."""

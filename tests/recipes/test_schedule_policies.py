@@ -130,14 +130,16 @@ class Answers:
 
 
 async def look(*answers: Any, gradients: Sequence[float | None]) -> tuple[list[dict[str, float]], list[str]]:
+    """What a canary told after each update, and what it said, where the session answers so."""
     said: list[str] = []
     session = Answers(*answers)
     canary = Canary(session, lambda level, text: said.append(f"{level} {text}"))  # type: ignore[arg-type]
     told: list[dict[str, float]] = []
     for place, gradient in enumerate(gradients):
         await canary.before_first([place] * 50)
-        told.append(await canary.after_publish(gradient))
+        told.append(await canary.after_publish(place + 1, gradient))
     assert all(tokens == [0] * 32 for tokens in session.asked)
+    assert not session.answers
     return told, said
 
 
@@ -145,16 +147,29 @@ async def test_a_publish_that_changes_nothing_is_warned_of_once() -> None:
     told, said = await look([None, -1.0], [None, -1.1], [None, -1.1], [None, -1.1], gradients=[1.0, 1.0, 1.0])
     assert [metrics["canary/changed"] for metrics in told] == [1.0, 0.0, 0.0]
     assert len(said) == 1
-    assert said[0].startswith("warning the sampler answers as before")
+    assert said[0].startswith("warning after update 2 the sampler answers a fixed prompt exactly as before")
 
 
 async def test_an_update_without_a_gradient_need_not_change_anything() -> None:
     assert await look([None, -1.0], [None, -1.0], gradients=[0.0]) == ([{}], [])
 
 
-@pytest.mark.parametrize("answer", [None, SampleFailed("no prompt logprobs here")])
-async def test_a_sampler_that_cannot_tell_is_left_alone(answer: object) -> None:
-    told, said = await look(answer, gradients=[1.0, 1.0])
-    assert told == [{}, {}]
+async def test_a_look_that_fails_once_is_bad_luck() -> None:
+    failed = SampleFailed("no room just now")
+    told, said = await look(
+        [None, -1.0], failed, [None, -1.1], [None, -1.2], failed, failed, [None, -1.3], gradients=[1.0] * 6
+    )
+    # After a failed look there is nothing to compare the next one with.
+    assert told == [{}, {}, {"canary/changed": 1.0}, {}, {}, {}]
+    assert said == []
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [[None], [SampleFailed("no prompt logprobs here")] * 3, [[None, -1.0], *[SampleFailed("gone")] * 3]],
+)
+async def test_a_sampler_that_cannot_tell_is_left_alone(answers: list[object]) -> None:
+    told, said = await look(*answers, gradients=[1.0] * 5)
+    assert told == [{}] * 5
     assert len(said) == 1
     assert said[0].startswith("info this sampler cannot be checked")

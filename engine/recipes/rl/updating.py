@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -9,7 +10,8 @@ from dataclasses import dataclass
 
 from engine.config.settings import Settings
 from engine.loops.canary import Canary
-from engine.loops.session import LoopsSession, TrainResult
+from engine.loops.policy_gradient import TrainResult
+from engine.loops.session import LoopsSession
 from engine.recipes.contract import RunFailed
 from engine.recipes.rl.batch import loss_config, pack
 from engine.recipes.rl.groups import Group
@@ -58,7 +60,7 @@ class Updater:
         lags = [behind - group.policy_version for group in ordered]
         off_policy = self._settings.max_steps_off_policy > 0
         begun = time.monotonic()
-        batches = pack(ordered)
+        batches = await asyncio.to_thread(pack, ordered)  # a large batch takes its time
         first = next((datum for batch in batches for datum in batch), None)
         if first is not None:
             await self._canary.before_first(first.tokens)
@@ -82,7 +84,7 @@ class Updater:
         allowed = time.monotonic()
         self._phase("publishing")
         await session.publish(step)
-        metrics = await self._canary.after_publish(result.metrics.get("optim/grad_norm"))
+        metrics = await self._canary.after_publish(step, result.metrics.get("optim/grad_norm"))
         published = time.monotonic()
         if off_policy:
             metrics |= lag_metrics(lags)
