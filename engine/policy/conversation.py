@@ -6,6 +6,7 @@ a next turn adds only the new messages' tokens to them. Nothing sampled is ever 
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +15,9 @@ from typing import Any
 
 from engine.policy.rendering import Message, ParsedReply, PolicyRenderer, ToolSpec
 from engine.policy.tokens import Completion, Sampler, Segment, Span
+
+#: Characters whose tokens take some ten milliseconds to find.
+LONG = 16_000
 
 
 class ContextWindowExceeded(Exception):
@@ -171,8 +175,6 @@ class Conversation:
         self._segment: Segment | None = None
         self._messages: list[Message] = []  # as of the last reply, the reply included
         self._tools: list[ToolSpec] = []
-        self._prompt: list[int] = []
-        self._completion: list[int] = []
         self._spans: dict[int, Span] = {}  # by id() of the reply's sample
         self._samples: list[Sample] = []  # keeps those ids alive
         self._turns: dict[int, dict[str, Any]] = {}
@@ -196,7 +198,7 @@ class Conversation:
         given = [dict(message) for message in messages]
         offered = [dict(tool) for tool in tools or ()]
         known = len(self._messages) if given[: len(self._messages)] == self._messages else 0
-        prompt, extends = self._next_prompt(given, known, offered)
+        prompt, extends = await self._next_prompt(given, known, offered)
 
         limits = model._limits
         room = limits.max_seq_len - len(prompt)
@@ -231,7 +233,7 @@ class Conversation:
         self._messages = [*self._messages[:known], *copy.deepcopy(given[known:])]
         if reply.native_message is not None:
             self._messages.append(copy.deepcopy(reply.native_message))
-        self._tools, self._prompt, self._completion = offered, prompt, list(completion.tokens)
+        self._tools = offered
         return reply
 
     def discard(self, reply: Reply) -> None:
@@ -246,15 +248,18 @@ class Conversation:
         span.trained = False
         self._turns[id(reply.sample)]["sampled"]["discarded"] = True
 
-    def _next_prompt(
+    async def _next_prompt(
         self, messages: list[Message], known: int, tools: list[ToolSpec]
     ) -> tuple[list[int], bool]:
         """The prompt of the next call, and whether it extends the segment so far, whose ``known`` messages lead."""
-        if self._segment is not None and known and tools == self._tools and len(messages) > known:
-            extended = self._model._renderer.extend(self._prompt, self._completion, messages[known:], tools)
+        renderer, segment, new = self._model._renderer, self._segment, messages[known:]
+        if segment is not None and known and tools == self._tools and new:
+            reply = segment.spans[-1]
+            prompt, completion = segment.tokens[: reply.start], segment.tokens[reply.start :]
+            extended = await _rendered(new, renderer.extend, prompt, completion, new, tools)
             if extended is not None:
                 return extended, True
-        return self._model._renderer.open(messages, tools), False
+        return await _rendered(messages, renderer.open, messages, tools), False
 
     def _record(self, messages: list[Message], tools: list[ToolSpec], reply: Reply, span: Span) -> None:
         """Add to the transcript what is new: these messages, and the reply."""
@@ -295,6 +300,15 @@ class Conversation:
         self._samples.append(reply.sample)
         self._spans[id(reply.sample)] = span
         self._turns[id(reply.sample)] = turn
+
+
+async def _rendered[**P, T](
+    messages: Sequence[Message], render: Callable[P, T], *arguments: P.args, **named: P.kwargs
+) -> T:
+    """``render(…)``; in a thread where these messages are so long that the event loop would notice."""
+    if sum(len(content) for message in messages if isinstance(content := message.get("content"), str)) < LONG:
+        return render(*arguments, **named)
+    return await asyncio.to_thread(render, *arguments, **named)
 
 
 def _plain_call(call: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -46,16 +47,17 @@ class Segment:
 
     A conversation is one segment as long as each prompt extends the last one; where that cannot be proven
     a new segment starts, and each becomes a datum of its own. Positions that were not sampled carry logprob 0.0.
+    Arrays, for a thousand attempts may be in flight: 12 bytes for a token, where lists take 80.
     """
 
-    tokens: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
+    tokens: array[int] = field(default_factory=lambda: array("i"))
+    logprobs: array[float] = field(default_factory=lambda: array("d"))
     spans: list[Span] = field(default_factory=list)
 
     def append_prompt(self, tokens: Sequence[int]) -> None:
         """Add tokens that the policy did not sample."""
         self.tokens.extend(tokens)
-        self.logprobs.extend([0.0] * len(tokens))
+        self.logprobs.frombytes(bytes(self.logprobs.itemsize * len(tokens)))  # 0.0 each
 
     def append_reply(self, completion: Completion) -> Span:
         """Add a sampled reply and return its span."""

@@ -33,9 +33,9 @@ async def test_a_reply_keeps_the_sampled_tokens_and_logprobs(scripted) -> None:
     assert not reply.truncated
     (segment,) = trace.segments
     (span,) = segment.spans
-    assert segment.tokens[: span.start] == sampler.prompts[0]
-    assert segment.tokens[span.start : span.end] == sampler.returned[0].tokens
-    assert segment.logprobs[span.start : span.end] == sampler.returned[0].logprobs
+    assert segment.tokens[: span.start].tolist() == sampler.prompts[0]
+    assert segment.tokens[span.start : span.end].tolist() == sampler.returned[0].tokens
+    assert segment.logprobs[span.start : span.end].tolist() == sampler.returned[0].logprobs
     assert set(segment.logprobs[: span.start]) == {0.0}
     assert sampler.asked == [(200, 100)]
 
@@ -57,8 +57,8 @@ async def test_tool_turns_extend_the_same_tokens(scripted) -> None:
     assert len(segment.spans) == 3
     # Each prompt is exactly what came before, sampled tokens included, plus the new messages.
     for span, prompt, completion in zip(segment.spans, sampler.prompts, sampler.returned, strict=True):
-        assert segment.tokens[: span.start] == prompt
-        assert segment.tokens[span.start : span.end] == completion.tokens
+        assert segment.tokens[: span.start].tolist() == prompt
+        assert segment.tokens[span.start : span.end].tolist() == completion.tokens
     roles = [turn["role"] for turn in trace.turns]
     assert roles == ["system", "user", "assistant", "tool", "assistant", "tool", "assistant"]
 
@@ -84,7 +84,7 @@ async def test_sampled_tokens_survive_although_their_text_tokenizes_otherwise(sc
     follow_up = [USER, reply.native_message, {"role": "tool", "name": "shell", "content": "x"}]
     await conversation.generate(messages=follow_up, tools=TOOLS)
     (segment,) = trace.segments
-    assert segment.tokens[segment.spans[0].start : segment.spans[0].end] == [*letters, end]
+    assert segment.tokens[segment.spans[0].start : segment.spans[0].end].tolist() == [*letters, end]
 
 
 async def test_a_rewritten_history_starts_a_new_segment(scripted) -> None:

@@ -64,10 +64,10 @@ def test_too_many_losses() -> None:
 def test_datum_carries_sampled_tokens_alone() -> None:
     datum = datum_of(conversation([5, 6]), -0.25)
     assert datum is not None
-    assert datum.tokens == [10, 11, 5, 6, 12, 7, 8]
+    assert list(datum.tokens) == [10, 11, 5, 6, 12, 7, 8]
     assert datum.mask == [0, 0, 1, 1, 0, 1, 1]
     assert datum.advantages == [0, 0, -0.25, -0.25, 0, -0.25, -0.25]
-    assert datum.logprobs == [0, 0, -0.5, pytest.approx(-0.6), 0, -0.7, -0.8]
+    assert list(datum.logprobs) == [0, 0, -0.5, pytest.approx(-0.6), 0, -0.7, -0.8]
 
 
 def test_discarded_replies_are_masked_out() -> None:

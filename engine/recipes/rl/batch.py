@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,18 +15,18 @@ def datum_of(segment: Segment, advantage: float) -> TrainingDatum | None:
     """One segment as a token-aligned datum, or None where nothing of it is trained.
 
     Sampled positions of kept replies carry the advantage and the sampler's logprob; all others 0.0 in both, which
-    masks them out of the loss and its denominator. Shares the segment's lists where it can: they do not grow any more.
+    masks them out of the loss and its denominator. Shares the segment's arrays where it can: they do not grow any more.
     """
     length = len(segment.tokens)
     advantages, mask = [0.0] * length, [0.0] * length
-    logprobs = segment.logprobs if all(span.trained for span in segment.spans) else segment.logprobs.copy()
+    logprobs = segment.logprobs if all(span.trained for span in segment.spans) else segment.logprobs[:]
     for span in segment.spans:
         size = span.end - span.start
         if span.trained:
             advantages[span.start : span.end] = [advantage] * size
             mask[span.start : span.end] = [1.0] * size
         else:
-            logprobs[span.start : span.end] = [0.0] * size
+            logprobs[span.start : span.end] = array("d", bytes(8 * size))  # 0.0 each
     if advantage == 0.0 or not any(mask):
         return None
     return TrainingDatum(segment.tokens, logprobs, advantages, mask)
