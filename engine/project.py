@@ -30,6 +30,7 @@ from engine.config.sft import SftSettings
 from engine.config.tasks import LoadedTask, load_tasks
 
 if TYPE_CHECKING:
+    from engine.checking.starting import Reach
     from engine.recipes.contract import Outcome
 
 __all__ = ["CheckReport", "ConfigError", "Problem", "Project", "load"]
@@ -138,14 +139,20 @@ class Project:
             lines.append(f"  overrides: {told}")
         return lines
 
-    async def check(self, loops: bool = True, told: Callable[[str], None] = lambda _: None) -> CheckReport:
+    async def check(
+        self,
+        loops: bool = True,
+        told: Callable[[str], None] = lambda _: None,
+        local: Reach | None = None,
+    ) -> CheckReport:
         """Look at everything that can be known before a run starts, without starting a trainer or a sandbox.
 
         ``loops=False`` leaves out the questions to Baseten. ``told`` hears, from any thread, how far a long check is.
+        ``local`` reaches the project's own Loops server (``engine.hosting`` gives it), to look for first weights there.
         """
         from engine.checking.check import check
 
-        return await check(self, loops=loops, told=told)
+        return await check(self, loops=loops, told=told, local=local)
 
     async def train(self, **host_options: Any) -> Outcome:
         """Train to the end in this process and return the outcome; ``engine.hosting`` says what it takes."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from engine.hosting.errors import HostingError
+from engine.hosting.checkpoint_lookup import CheckpointUnknown, find_checkpoint, wanted_checkpoint
+from engine.hosting.errors import BadRequest, HostingError
 from engine.hosting.loops_access import LOCAL, asking_loops
 from engine.loops.deploying import (
     DEFAULT_SECRET,
@@ -22,10 +23,14 @@ from engine.loops.deploying import (
     DeployChoice,
     choice_problem,
     deployment_request,
+    kinds_in_words,
+    name_problem,
     unknown_outcome,
+    usable_name,
 )
 from engine.loops.downloading import Downloaded, DownloadProgress, download
 from engine.loops.errors import LoopsError
+from engine.loops.kept import Part
 from engine.loops.management import (
     Deployment,
     InstanceType,
@@ -34,7 +39,6 @@ from engine.loops.management import (
     OutcomeUnknown,
     UnknownToLoops,
 )
-from engine.store.queries import StoreReader
 from engine.store.rows import CheckpointRow, CheckpointState, RunRow
 from engine.store.schema import STORE_DIRECTORY, prepare_directory
 from engine.store.store import Store
@@ -46,55 +50,29 @@ __all__ = [
     "DeploymentUnknown",
     "DownloadProgress",
     "Downloaded",
+    "Part",
     "PlannedDeployment",
-    "checkpoint_of",
     "deploy_checkpoint",
     "download_checkpoint",
+    "kinds_in_words",
+    "name_problem",
     "plan_deployment",
     "refresh_checkpoints",
     "remembered_choice",
 ]
 
-type Part = Literal["sampler", "trainer"]
-"""Sampler weights (an adapter to serve or sample from), or the trainer's state with its optimizer (to resume from)."""
-
 _REMEMBERED = "deployments.json"
-
-
-class CheckpointUnknown(HostingError):
-    """The run has no such checkpoint, or not that part of it."""
 
 
 class DeploymentUnknown(HostingError):
     """A deployment was asked for and nobody knows whether it was made."""
 
 
-# -- which ---------------------------------------------------------------------------------------------------------
-
-
-def checkpoint_of(reader: StoreReader, run: RunRow, name: str) -> CheckpointRow:
-    """A run's checkpoint by its name, a step number, or "last". Raises CheckpointUnknown with what there is."""
-    saved = [row for row in reader.checkpoints(run.run_id) if row.state is CheckpointState.SAVED]
-    if not saved:
-        raise CheckpointUnknown(f"run {run.run_id} has no saved checkpoint")
-    if name == "last":
-        return max(saved, key=lambda row: row.step)
-    for row in saved:
-        if name in (row.name, str(row.step)):
-            return row
-    names = ", ".join(row.name for row in sorted(saved, key=lambda row: -row.step)[:8])
-    raise CheckpointUnknown(f"run {run.run_id} has no saved checkpoint {name!r}; there are {names}")
-
-
-def _address(row: CheckpointRow, part: Part) -> str:
-    address = row.sampler_path if part == "sampler" else row.trainer_path
-    if address is None:
-        raise CheckpointUnknown(f"checkpoint {row.name} of run {row.run_id} has no {part} part")
-    return address
+# -- what Loops has ------------------------------------------------------------------------------------------------
 
 
 async def refresh_checkpoints(project_dir: Path, ref: str) -> list[CheckpointRow]:
-    """Ask Loops about a run's checkpoints and store what it says: sizes, and which are gone; newest first.
+    """Ask Loops about a run's checkpoints and store what it says: sizes, and which are gone, whole or in part; newest first.
 
     Raises UnknownRun, HostingError, ConfigError or StoreError.
     """
@@ -125,10 +103,33 @@ async def _listed(loops: LoopsManagement, loops_run_ids: set[str]) -> dict[str, 
 
 
 def _as_listed(row: CheckpointRow, found: dict[str, LoopsCheckpoint]) -> CheckpointRow:
-    parts = [found[path] for path in (row.trainer_path, row.sampler_path) if path in found]
-    if row.state is CheckpointState.SAVED and not parts:
+    """A checkpoint's row as Loops' list has it; one that was taken for gone is back where the list has it again."""
+    if row.loops_run_id is None or row.state not in (CheckpointState.SAVED, CheckpointState.DELETED):
+        return row
+    trainer, sampler = (found.get(path or "") for path in (row.trainer_path, row.sampler_path))
+    parts = [part for part in (trainer, sampler) if part is not None]
+    if not parts:
         return replace(row, state=CheckpointState.DELETED, error="Loops no longer has it")
-    return replace(row, size_bytes=sum(part.size_bytes for part in parts)) if parts else row
+    lost = [
+        what
+        for what, path, part in (
+            ("trainer's state", row.trainer_path, trainer),
+            ("sampler weights", row.sampler_path, sampler),
+        )
+        if path is not None and part is None
+    ]
+    return replace(
+        row,
+        state=CheckpointState.SAVED,
+        size_bytes=sum(part.size_bytes for part in parts),
+        trainer_path=None if trainer is None else row.trainer_path,
+        sampler_path=None if sampler is None else row.sampler_path,
+        error=f"Loops no longer has its {lost[0]}"
+        if lost
+        else row.error
+        if row.state is CheckpointState.SAVED
+        else None,
+    )
 
 
 # -- downloading ---------------------------------------------------------------------------------------------------
@@ -147,18 +148,12 @@ async def download_checkpoint(
 
     Raises UnknownRun, CheckpointUnknown, HostingError, ConfigError or StoreError.
     """
-    run, row = await asyncio.to_thread(_find, project_dir, ref, name)
-    address = _address(row, part)
-    about = {"run": run.run_id, "name": row.name, "step": row.step, "part": part}
-    async with asking_loops(project_dir, run) as loops:
-        checkpoint = await loops.checkpoint(address)
+    wanted = await find_checkpoint(project_dir, ref, name, part)
+    row = wanted.row
+    about = {"run": row.run_id, "name": row.name, "step": row.step, "part": part}
+    async with asking_loops(project_dir, wanted.run) as loops:
+        checkpoint = await wanted.on_loops(loops)
         return await download(loops, checkpoint, directory, about=about, progress=progress)
-
-
-def _find(project_dir: Path, ref: str, name: str) -> tuple[RunRow, CheckpointRow]:
-    with Store.open(project_dir) as store:
-        run = store.reader().run(ref)
-        return run, checkpoint_of(store.reader(), run, name)
 
 
 # -- deploying -----------------------------------------------------------------------------------------------------
@@ -195,7 +190,7 @@ def remembered_choice(project_dir: Path, run: RunRow) -> DeployChoice:
         except (OSError, ValueError):
             known = {}  # a convenience that cannot be read is asked for again
     return DeployChoice(
-        str(known.get("model_name") or run.name),
+        str(known.get("model_name") or usable_name(run.name)),
         str(known.get("instance_type") or ""),
         str(known.get("secret") or DEFAULT_SECRET),
     )
@@ -208,19 +203,27 @@ def _remember(project_dir: Path, choice: DeployChoice) -> None:
     temporary.replace(path)
 
 
-async def plan_deployment(project_dir: Path, ref: str, name: str, choice: DeployChoice) -> PlannedDeployment:
-    """What would be sent to deploy a checkpoint. Sends nothing that makes or changes anything.
+def _require_sound(choice: DeployChoice, kinds: Sequence[InstanceType] = ()) -> None:
+    """Raises BadRequest where Baseten would refuse it."""
+    problem = choice_problem(choice, kinds)
+    if problem is not None:
+        raise BadRequest(problem)
 
-    Raises UnknownRun, CheckpointUnknown, HostingError, ConfigError or StoreError.
+
+async def plan_deployment(project_dir: Path, ref: str, name: str, choice: DeployChoice) -> PlannedDeployment:
+    """What would be sent to deploy a checkpoint; the machine may still be chosen (""). Makes and changes nothing.
+
+    Raises BadRequest, UnknownRun, CheckpointUnknown, HostingError, ConfigError or StoreError.
     """
-    run, row = await asyncio.to_thread(_find, project_dir, ref, name)
-    address = _address(row, "sampler")
-    async with asking_loops(project_dir, run) as loops:
-        checkpoint = await loops.checkpoint(address)
+    _require_sound(choice)
+    wanted = await find_checkpoint(project_dir, ref, name, "sampler")
+    async with asking_loops(project_dir, wanted.run) as loops:
+        checkpoint = await wanted.on_loops(loops)
         kinds = await loops.instance_types()
         url = f"{loops.base_url}{ROUTE}"
+    _require_sound(choice, kinds)
     body = deployment_request([checkpoint.id], choice)
-    return PlannedDeployment(run.run_id, row.name, address, url, body, kinds)
+    return PlannedDeployment(wanted.run.run_id, wanted.row.name, wanted.address, url, body, kinds)
 
 
 async def deploy_checkpoint(project_dir: Path, ref: str, name: str, choice: DeployChoice) -> Deployed:
@@ -230,28 +233,29 @@ async def deploy_checkpoint(project_dir: Path, ref: str, name: str, choice: Depl
 
     Raises:
         DeploymentUnknown: the request was sent, and nobody knows what came of it; the sentence says where to look.
-        UnknownRun, CheckpointUnknown, HostingError, ConfigError, StoreError: nothing was made.
+        BadRequest, UnknownRun, CheckpointUnknown, HostingError, ConfigError, StoreError: nothing was made.
     """
-    problem = choice_problem(choice)
-    if problem is not None:
-        raise HostingError(problem)
+    _require_sound(choice)
+    if not choice.instance_type.strip():
+        raise BadRequest("no instance type is given; Baseten's list of instance types names them")
     store = await asyncio.to_thread(Store.open, project_dir)
     try:
-        run = store.reader().run(ref)
-        row = checkpoint_of(store.reader(), run, name)
-        address = _address(row, "sampler")
+        reader = store.reader()
+        wanted = wanted_checkpoint(reader, reader.run(ref), name, "sampler")
+        run, row = wanted.run, wanted.row
         if run.scope == LOCAL:
             raise HostingError(
                 f"run {run.run_id} is on this machine's own Loops server, which ends with the last program that uses "
                 f"it and so serves nothing for good; `loops-tui try {run.run_id}@{row.name}` talks to the checkpoint, "
                 f"`loops-tui checkpoints {run.run_id} download {row.name} DIR` gives you its files"
             )
-        await asyncio.to_thread(_remember, project_dir, choice)
         recorder = store.recorder(run.run_id, files=False)
         what = f"checkpoint {row.name} as {choice.model_name!r} on {choice.instance_type}"
         async with asking_loops(project_dir, run) as loops:
+            checkpoint = await wanted.on_loops(loops)
+            _require_sound(choice, await loops.instance_types())
+            await asyncio.to_thread(_remember, project_dir, choice)
             try:
-                checkpoint = await loops.checkpoint(address)
                 recorder.log("info", "loops", f"asking for a deployment of {what}")
                 await recorder.flush()  # before the request: what may bill must be known
                 made = await loops.deploy(deployment_request([checkpoint.id], choice))

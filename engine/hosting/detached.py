@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.config.problems import ConfigError
-from engine.hosting.errors import HostingError
+from engine.hosting.errors import HostingError, in_what_was_given
 from engine.hosting.headless import run_headless
 from engine.hosting.host import write_crash
 from engine.hosting.signals import BAD_INPUT, FAILED
@@ -57,12 +57,10 @@ def main() -> int:
                 claimed=lambda run_id: report.send(run=run_id),
             )
         )
-    except (ConfigError, HostingError) as error:
-        report.send(error=str(error), status=BAD_INPUT)
-        return BAD_INPUT
-    except StoreError as error:
-        report.send(error=str(error), status=FAILED)
-        return FAILED
+    except (ConfigError, HostingError, StoreError) as error:
+        status = BAD_INPUT if in_what_was_given(error) else FAILED
+        report.send(error=str(error), status=status)
+        return status
     except Exception as error:  # noqa: BLE001 - the parent is told, and the traceback is kept
         clean = Redactor.from_environment(os.environ).text
         path = write_crash(project_dir, clean, error)

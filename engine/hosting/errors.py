@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from engine.config.problems import ConfigError
+from engine.store.errors import RunTaken, UnknownCheckpoint, UnknownRun
+
 if TYPE_CHECKING:
     from engine.config.report import CheckReport
 
@@ -27,3 +30,10 @@ class CheckFailed(HostingError):
         self.report = report
         errors = [str(finding) for finding in report.findings if finding.severity == "error"]
         super().__init__("\n".join(errors) or "the check failed")
+
+
+def in_what_was_given(error: Exception) -> bool:
+    """Whether an error lies in what was asked for, rather than in what it met: a command ends with status 2 then."""
+    return isinstance(
+        error, ConfigError | BadRequest | CheckFailed | UnknownRun | UnknownCheckpoint | RunTaken
+    )

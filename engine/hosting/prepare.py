@@ -6,6 +6,8 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from engine.config.report import CheckReport
     from engine.hosting.local_server import LocalServer
     from engine.project import Project
+    from engine.recipes.contract import LoopsEndpoint
 
 PROGRESS_SECONDS = 3.0
 """How often a check that takes long says how far it is."""
@@ -39,7 +42,7 @@ async def check_project(
     project: Project, project_dir: Path, told: Callable[[str], None] = lambda _: None
 ) -> CheckReport:
     """Check a project and store the report; ``told`` hears how far it is. Raises StoreError where it cannot be stored."""
-    report = await project.check(told=told)
+    report = await project.check(told=told, local=partial(_own_server, project_dir))
     await asyncio.to_thread(_keep, project.path, project.environ, project_dir, report)
     return report
 
@@ -64,7 +67,7 @@ async def check_config(
         await asyncio.to_thread(_keep, project_dir / config, os.environ, project_dir, report)
         return report
     try:
-        report = await project.check()
+        report = await project.check(local=partial(_own_server, project_dir))
         if text is not None:
             report.lines.insert(0, UNSAVED)
         await asyncio.to_thread(_keep, project.path, project.environ, project_dir, report)
@@ -94,6 +97,13 @@ async def require_sound(
         if finding.severity == "warning":
             told(str(finding))
     return report
+
+
+def _own_server(project_dir: Path) -> AbstractAsyncContextManager[LoopsEndpoint]:
+    """The project's own Loops server, for a check that has to ask it for something."""
+    from engine.hosting.loops_access import local_loops  # brings httpx, which most checks can do without
+
+    return local_loops(project_dir)
 
 
 def now_and_then(told: Callable[[str], None], seconds: float = PROGRESS_SECONDS) -> Callable[[str], None]:

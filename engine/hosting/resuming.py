@@ -13,10 +13,14 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from engine.hosting.checkpoint_lookup import saved_checkpoints
 from engine.hosting.cleanup import release_left_behind
 from engine.hosting.errors import ResumeRefused
+from engine.hosting.loops_access import asking_loops
 from engine.hosting.prepare import load_project
+from engine.loops.kept import NoLongerKept, kept_checkpoint
 from engine.recipes.registry import RECIPES
+from engine.store.hosts import going_on
 from engine.store.redact import REMOVED
 from engine.store.rows import CheckpointRow, RunRow, RunState
 from engine.store.store import Store
@@ -147,8 +151,9 @@ def _ended_run(ref: str, project_dir: Path) -> tuple[RunRow, CheckpointRow | Non
         reader = store.reader()
         run = reader.run(ref)
         checkpoint = reader.last_checkpoint(run.run_id)
+        host = reader.host(run.host_id)
     if not run.state.final:
-        raise ResumeRefused(f"run {run.run_id} is {run.state}; only a run that has ended can be resumed")
+        raise ResumeRefused(going_on(run, host))
     if run.recipe not in RECIPES:
         raise ResumeRefused(f"run {run.run_id} is of the recipe {run.recipe!r}, which cannot be resumed")
     return run, checkpoint
@@ -177,9 +182,10 @@ async def require_resumable(
     project_dir: Path,
     told: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Look at what the run goes on with: its tasks, its model and its sandboxes, which are released first.
+    """Look at what the run goes on with: its tasks, its model, its checkpoint and its sandboxes, which are released.
 
-    Raises ResumeRefused or StoreError.
+    Raises ResumeRefused, HostingError (Loops does not say whether it has the checkpoint), ConfigError or StoreError.
+    Nothing of the run is changed then.
     """
     from engine.recipes.registry import identity_problem
 
@@ -188,16 +194,41 @@ async def require_resumable(
         problem = await asyncio.to_thread(identity_problem, run.recipe, resumption.checkpoint.cursor, project)
         if problem is not None:
             raise ResumeRefused(f"run {run.run_id} cannot be resumed: {problem}")
+        await _require_kept(run, resumption.checkpoint, project_dir)
     report = await release_left_behind(project_dir, runs=[run.run_id])
     released = len(report.released)
     if released:
         told(f"{released} sandboxes that the run had left behind are released")
     if report.failed or report.skipped_live:
+        await asyncio.to_thread(
+            _ended_run, run.run_id, project_dir
+        )  # they may be those of whoever was quicker
         left = len(report.failed) + len(report.skipped_live)
         raise ResumeRefused(
             f"{left} sandboxes of run {run.run_id} could not be released; see `loops-tui leases {run.run_id}`, release "
             f"them with `loops-tui cleanup {run.run_id}`, then resume it"
         )
+
+
+async def _require_kept(run: RunRow, checkpoint: CheckpointRow, project_dir: Path) -> None:
+    """Loops must still have what the run goes on from: asked before a trainer is provisioned for it."""
+    saved = await asyncio.to_thread(_saved, run.run_id, project_dir)
+    async with asking_loops(project_dir, run) as loops:
+        try:
+            await kept_checkpoint(loops, checkpoint, "trainer", saved)
+        except NoLongerKept as gone:
+            remedy = (
+                f"`loops-tui checkpoints {run.run_id} --refresh` takes note of it, and a resume then goes on from "
+                f"{gone.others[0]}"
+                if gone.others
+                else "start a new run"
+            )
+            raise ResumeRefused(f"run {run.run_id} cannot be resumed: {gone}; {remedy}") from gone
+
+
+def _saved(run_id: str, project_dir: Path) -> list[CheckpointRow]:
+    with Store.open(project_dir) as store:
+        return saved_checkpoints(store.reader(), run_id)
 
 
 def _require_steps_left(run: RunRow, checkpoint: CheckpointRow | None, project: Project) -> None:

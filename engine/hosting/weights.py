@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine.hosting.checkpoints import checkpoint_of
+from engine.hosting.checkpoint_lookup import WantedCheckpoint, wanted_checkpoint
 from engine.hosting.errors import BadRequest, HostingError
 from engine.hosting.loops_access import LOCAL, local_loops, remote_loops
 from engine.hosting.prepare import load_project
 from engine.hosting.presence import Presence
 from engine.hosting.resuming import project_as_run
 from engine.loops.errors import LoopsError
+from engine.loops.management import LoopsManagement
 from engine.loops.pinned import PinnedSampler
 from engine.loops.sampling import SamplingSettings
 from engine.loops.watch import until_gone
@@ -92,14 +93,15 @@ async def weights_in_hand(
     """
     store = await asyncio.to_thread(Store.open, project_dir)
     try:
-        project, run, checkpoint = await asyncio.to_thread(_find, project_dir, store, asked)
+        project, run, wanted = await asyncio.to_thread(_find, project_dir, store, asked)
+        checkpoint = None if wanted is None else wanted.row
         store.redactor.add(secret_values(project.environ))
         try:
             await asyncio.to_thread(ready, project)
             async with (
                 _endpoint(project_dir, project, run) as endpoint,
                 _present(store, purpose) as host_id,
-                _opened(project, endpoint, checkpoint, told) as (sampler, renderer),
+                _opened(project, endpoint, wanted, told) as (sampler, renderer),
                 _sandboxes(project, store, host_id, with_sandboxes, told) as sandboxes,
             ):
                 yield WeightsInHand(
@@ -130,17 +132,16 @@ async def while_loops_lives[ResultT](endpoint: LoopsEndpoint, work: Coroutine[An
 
 def _find(
     project_dir: Path, store: Store, asked: WeightsAsked
-) -> tuple[Project, RunRow | None, CheckpointRow | None]:
+) -> tuple[Project, RunRow | None, WantedCheckpoint | None]:
     """The config, the run and the checkpoint that are meant. Blocks: it imports the config's modules."""
     if asked.run is None:
         assert asked.config is not None
         return load_project(asked.config, asked.overrides, project_dir), None, None
     store.reconcile()
-    run = store.reader().run(asked.run)
-    checkpoint = None if asked.checkpoint is None else checkpoint_of(store.reader(), run, asked.checkpoint)
-    if checkpoint is not None and checkpoint.sampler_path is None:
-        raise HostingError(f"checkpoint {checkpoint.name} of run {run.run_id} has no sampler weights")
-    return project_as_run(run, asked.overrides, project_dir), run, checkpoint
+    reader = store.reader()
+    run = reader.run(asked.run)
+    wanted = None if asked.checkpoint is None else wanted_checkpoint(reader, run, asked.checkpoint, "sampler")
+    return project_as_run(run, asked.overrides, project_dir), run, wanted
 
 
 @asynccontextmanager
@@ -167,10 +168,13 @@ async def _present(store: Store, purpose: str) -> AsyncIterator[str]:
 async def _opened(
     project: Project,
     endpoint: LoopsEndpoint,
-    checkpoint: CheckpointRow | None,
+    wanted: WantedCheckpoint | None,
     told: Callable[[str], None],
 ) -> AsyncIterator[tuple[PinnedSampler, PolicyRenderer]]:
-    """The sampler and its renderer, loaded beside each other."""
+    """The sampler and its renderer, loaded beside each other. Raises CheckpointUnknown before anything is opened."""
+    if wanted is not None:
+        async with LoopsManagement(endpoint.url, endpoint.api_key) as loops:
+            await wanted.on_loops(loops)
     model = project.config.model
     local = endpoint.scope == LOCAL
     base = str(project.model_dir or model.base_model) if local else model.base_model
@@ -180,8 +184,8 @@ async def _opened(
             url=endpoint.url,
             api_key=endpoint.api_key,
             settings=SamplingSettings(),
-            base_model=base if checkpoint is None else None,
-            model_path=None if checkpoint is None else checkpoint.sampler_path,
+            base_model=base if wanted is None else None,
+            model_path=None if wanted is None else wanted.address,
             max_seq_len=model.max_seq_len,
             scope=_SDK_SCOPE.get(endpoint.scope),
             request_seconds=project.config.compute.request_timeout_seconds,

@@ -52,6 +52,8 @@ class CheckpointRoutes:
         if path is not None:
             parsed = CheckpointPath.parse(path)
             run = store.runs.get(parsed.run_id) if parsed is not None else None
+            if run is not None:
+                store.drop_gone(run)
             record = run.find(parsed.target, parsed.name) if run is not None and parsed is not None else None
             if record is None:
                 raise not_found(f"No Loops checkpoint found for path {path!r} on this server.")
@@ -62,7 +64,7 @@ class CheckpointRoutes:
         found: list[dict[str, Any]] = []
         for run in list(store.runs.values()):
             if (run_id is None or run.id == run_id) and (base_model is None or run.base_model == base_model):
-                store.drop_expired(run)
+                store.drop_gone(run)
                 found += [describe.checkpoint(record) for record in run.checkpoints]
         return JSONResponse({"checkpoints": found})
 

@@ -191,12 +191,16 @@ class StateStore:
         with self.lock:
             self._arriving.difference_update(checkpoint_ids)
 
-    def drop_expired(self, run: RunRecord) -> None:
-        """Forget checkpoints whose time to live is over."""
+    def drop_gone(self, run: RunRecord) -> None:
+        """Forget checkpoints whose time to live is over, and those whose directory somebody has removed."""
         with self.lock:
-            alive = [record for record in run.checkpoints if not record.expired]
-            if len(alive) != len(run.checkpoints):
-                run.checkpoints = alive
+            there = [
+                record
+                for record in run.checkpoints
+                if not record.expired and self.checkpoint_directory(record).is_dir()
+            ]
+            if len(there) != len(run.checkpoints):
+                run.checkpoints = there
                 self.save_run(run)
 
     def find_checkpoint(self, checkpoint_id: str) -> CheckpointRecord | None:

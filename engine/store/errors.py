@@ -21,6 +21,10 @@ class UnknownCheckpoint(StoreError):
     """A name that fits no saved checkpoint of its run; the message lists those that there are."""
 
 
+class RunTaken(StoreError):
+    """Somebody else has the run; the message names the process."""
+
+
 class PartLost(StoreError):
     """One row could not be stored, or a run directory could not be written; everything else goes on."""
 

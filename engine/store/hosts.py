@@ -10,7 +10,7 @@ import sqlite3
 import time
 
 from engine.store.codec import decode_row, encode_row, upsert_sql
-from engine.store.errors import StoreError
+from engine.store.errors import RunTaken, StoreError
 from engine.store.processes import hostname, same_process
 from engine.store.redact import Redactor
 from engine.store.rows import (
@@ -80,16 +80,23 @@ def live_host(connection: sqlite3.Connection, run: RunRow, now: float) -> HostRo
     return host if host is not None and is_alive(host, now) else None
 
 
+def who(host: HostRow | None) -> str:
+    """A host in words."""
+    return "another process" if host is None else f"process {host.pid} on {host.hostname} ({host.kind})"
+
+
+def going_on(run: RunRow, host: HostRow | None) -> str:
+    """Why a run that has not ended cannot be resumed, in one sentence that says who has it."""
+    return f"run {run.run_id} is {run.state}, in {who(host)}; only a run that has ended can be resumed"
+
+
 def claim_run(connection: sqlite3.Connection, run_id: str, host: HostRow, state: RunState) -> RunRow:
-    """Make ``host`` the run's host and give the run this state. Raises StoreError where a live host has it."""
+    """Make ``host`` the run's host and give the run this state. Raises RunTaken where a live host has it."""
     now = time.time()
     run = read_run(connection, run_id)
     other = live_host(connection, run, now)
     if other is not None and other.host_id != host.host_id:
-        raise StoreError(
-            f"run {run_id} is hosted by process {other.pid} on {other.hostname} ({other.kind}) right now; "
-            "stop it there first"
-        )
+        raise RunTaken(f"run {run_id} is hosted by {who(other)} right now; stop it there first")
     connection.execute(upsert_sql(HostRow), encode_row(host, Redactor()))
     connection.execute(
         "UPDATE runs SET host_id = ?, state = ?, started_at = coalesce(started_at, ?), "

@@ -11,7 +11,7 @@ from typing import Any
 
 from engine.store import hosts
 from engine.store.codec import decode_row, encode_field
-from engine.store.errors import StoreError
+from engine.store.errors import RunTaken
 from engine.store.redact import Redactor
 from engine.store.rows import CheckpointRow, CheckpointState, HostRow, RunRow, RunState
 
@@ -44,13 +44,17 @@ def last_checkpoint(connection: sqlite3.Connection, run_id: str) -> CheckpointRo
 def take_up(connection: sqlite3.Connection, host: HostRow, wanted: TakeUp, redactor: Redactor) -> RunRow:
     """Claim an ended run for ``host`` and take back what it did after ``wanted.step``. One transaction.
 
-    Raises StoreError where the run has not ended, or where another process was quicker.
+    Raises RunTaken where the run has not ended, or where another process was quicker.
     """
     run = hosts.read_run(connection, wanted.run_id)
+    other = hosts.read_host(connection, run.host_id)
     if not run.state.final:
-        raise StoreError(f"run {run.run_id} is {run.state}; only a run that has ended can be resumed")
+        raise RunTaken(hosts.going_on(run, other))
     if run.host_id != wanted.before:
-        raise StoreError(f"run {run.run_id} was taken up by another process meanwhile")
+        raise RunTaken(
+            f"run {run.run_id} was resumed by {hosts.who(other)} meanwhile and is {run.state} again; look at it, then "
+            "resume it anew"
+        )
     hosts.claim_run(connection, run.run_id, host, RunState.STARTING)
     _roll_back(connection, wanted)
     changes = {"step": wanted.step, "policy_version": wanted.step, "phase": "", **wanted.changes}

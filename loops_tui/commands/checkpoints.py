@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -261,8 +261,10 @@ def _deploy(ref: str, name: str, options: DeployOptions, out: Output) -> int:
     with open_project_store() as store:
         run = store.reader().run(ref)
     choice = _given(remembered_choice(here, run), options)
-    plan = asyncio.run(plan_deployment(here, run.run_id, name, choice))
     asking = person_there(out) and not options.assume_yes
+    # A machine of last time is only offered where somebody is asked: it may be gone by now.
+    given = replace(choice, instance_type=options.instance_type or "") if asking else choice
+    plan = asyncio.run(plan_deployment(here, run.run_id, name, given))
     if asking:
         choice = _ask(choice, options, plan, out)
         plan = asyncio.run(plan_deployment(here, run.run_id, name, choice))
@@ -323,9 +325,8 @@ def _ask(choice: DeployChoice, options: DeployOptions, plan: PlannedDeployment, 
 
 
 def _kinds(plan: PlannedDeployment) -> str:
-    kinds = [
-        f"{kind.id} ({kind.gpu_count} x {kind.gpu_type})" if kind.gpu_type else kind.id
-        for kind in sorted(plan.instance_types, key=lambda kind: (kind.gpu_count, kind.id))
-        if kind.gpu_count or len(plan.instance_types) == 1
-    ]
-    return f"there are {', '.join(kinds)}" if kinds else "Baseten lists no instance types with a GPU"
+    from engine.hosting.checkpoints import kinds_in_words
+
+    if not plan.instance_types:
+        return "Baseten lists no instance types"
+    return f"there are {kinds_in_words(plan.instance_types)}"

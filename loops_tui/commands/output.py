@@ -137,22 +137,17 @@ def carry_out(
 
 def explain(error: Exception) -> tuple[str, int]:
     """The sentence and the exit status for an error: 2 where the user can put it right in what was given."""
-    from engine.config.problems import ConfigError
     from engine.hosting.detach import DetachFailed
-    from engine.hosting.errors import HostingError
+    from engine.hosting.errors import HostingError, in_what_was_given
     from engine.hosting.host import write_crash
-    from engine.store.errors import StoreError, UnknownRun
+    from engine.store.errors import StoreError
     from engine.store.redact import Redactor
 
     if isinstance(error, DetachFailed):
         return str(error), error.status
-    if isinstance(error, UsageError | ConfigError | UnknownRun):
+    if isinstance(error, UsageError) or in_what_was_given(error):
         return str(error), BAD_INPUT
-    if isinstance(error, HostingError):
-        from engine.hosting.errors import BadRequest, CheckFailed
-
-        return str(error), BAD_INPUT if isinstance(error, CheckFailed | BadRequest) else FAILED
-    if isinstance(error, StoreError):
+    if isinstance(error, HostingError | StoreError):
         return str(error), FAILED
     clean = Redactor.from_environment(os.environ).text
     path = write_crash(Path.cwd(), clean, error)

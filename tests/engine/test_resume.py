@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.hosting.errors import HostingError
-from engine.recipes.contract import RunFailed
+from engine.hosting.errors import HostingError, ResumeRefused
 from engine.recipes.control import RunControl
 from engine.store import Store
 from engine.store.rows import CheckpointState, RunState
@@ -150,8 +149,13 @@ async def test_a_checkpoint_that_is_gone_is_told_in_one_sentence(tmp_path: Path)
         row.trainer_path = "bt://loops:run-gone/weights/step-000001"
         recorder.checkpoint(row)
         recorder.close()
-    with pytest.raises(RunFailed, match="run-gone/weights/step-000001") as failed:
+        before = store.reader().run(first.run.run_id)
+    with pytest.raises(
+        ResumeRefused, match=f"no longer has step-000001 of run {first.run.run_id}"
+    ) as refused:
         await train(config, resume=first.run.run_id)
-    assert "\n" not in str(failed.value)
-    # What was trained until the checkpoint is still there, and so is the checkpoint.
+    assert "\n" not in str(refused.value)
+    # Nothing was provisioned and nothing changed: what was trained until the checkpoint is still there.
+    with Store.open(tmp_path) as store:
+        assert store.reader().run(first.run.run_id) == before
     assert len(json.loads((first.directory / "steps.jsonl").read_text().splitlines()[0])) > 5

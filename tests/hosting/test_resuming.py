@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
-import time
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,57 +16,18 @@ import pytest
 from engine.checking.starting import check_start
 from engine.config.report import CheckReport
 from engine.hosting import runs_here
-from engine.hosting.errors import HostingError
+from engine.hosting.errors import HostingError, ResumeRefused
 from engine.hosting.host import RunHost
 from engine.hosting.resuming import load_resumed, require_resumable
 from engine.hosting.runs_here import RunsHere
 from engine.project import Project, load
-from engine.recipes.contract import Outcome, RunHandle
-from engine.recipes.rl.cursor import Cursor, DataIdentity
 from engine.store import Store
 from engine.store.errors import StoreError
-from engine.store.rows import CheckpointRow, CheckpointState, LeaseRow, LeaseState, RunRow, RunState, StepRow
+from engine.store.rows import LeaseState, RunRow, RunState
 from tests.hosting.stand_ins import AddressOnly, make_project
+from tests.hosting.two_steps import ended, kept, leave_lease, run_two_steps, two_steps
 
-
-async def two_steps(project: Project, handle: RunHandle) -> Outcome:
-    """Two steps and a checkpoint, or from a checkpoint two more."""
-    before = handle.resume_from.step if handle.resume_from is not None else 0
-    handle.recorder.run(state=RunState.RUNNING, loops_run_id=f"loops-{before}")
-    for step in (before + 1, before + 2):
-        handle.recorder.step(StepRow(handle.run_id, step, "done", time.time(), time.time(), step))
-    handle.recorder.run(step=before + 2)
-    cursor = Cursor(DataIdentity.of(project), before + 2, 0, 0, 0.5, 0.5, 0.5)
-    name = f"step-{before + 2:06d}"
-    handle.recorder.checkpoint(
-        CheckpointRow(
-            handle.run_id,
-            name,
-            before + 2,
-            CheckpointState.SAVED,
-            "stop",
-            time.time(),
-            trainer_path=f"bt://loops:loops-{before}/weights/{name}",
-            cursor=cursor.to_row(),
-        )
-    )
-    return Outcome(RunState.STOPPED, before + 2, loops_run_id=f"loops-{before}")
-
-
-async def run_two_steps(project: Project, directory: Path) -> RunRow:
-    host = RunHost(project, directory, AddressOnly(directory), kind="headless", train=two_steps)
-    host.begin()
-    return await host.run()
-
-
-@pytest.fixture
-async def ended(tmp_path: Path) -> RunRow:
-    """A run of the smallest example, stopped after two of 16 steps."""
-    project = make_project(tmp_path)
-    try:
-        return await run_two_steps(project, tmp_path)
-    finally:
-        project.close()
+__all__ = ["ended", "kept"]
 
 
 def resumed(run: RunRow, directory: Path, *overrides: str) -> tuple[list[str], list[str]]:
@@ -143,7 +106,7 @@ async def test_first_weights_that_are_gone_do_not_matter_any_more(ended: RunRow,
         store.delete_run(ended.run_id)
     project, resumption = load_resumed(second.run_id, (), tmp_path)
     report = CheckReport()
-    check_start(project, report)
+    await check_start(project, report, None)
     assert report.ok
     third = RunHost(
         project, tmp_path, AddressOnly(tmp_path), kind="headless", train=two_steps, resumption=resumption
@@ -164,7 +127,8 @@ def test_a_run_that_lives_is_refused(ended: RunRow, tmp_path: Path) -> None:
         recorder = store.recorder(ended.run_id, files=False)
         recorder.run(state=RunState.RUNNING)
         recorder.close()
-    with pytest.raises(HostingError, match="is running; only a run that has ended"):
+    who = f"process {os.getpid()} on {socket.gethostname()} (headless)"
+    with pytest.raises(ResumeRefused, match=re.escape(f"is running, in {who}; only a run that has ended")):
         resumed(ended, tmp_path)
     with pytest.raises(StoreError, match="there is no run 'nothing'"):
         load_resumed("nothing", (), tmp_path)
@@ -195,14 +159,6 @@ async def test_changed_tasks_and_another_model_are_refused(
     with pytest.raises(HostingError, match=r"the model in .* has changed"):
         await require_resumable(project, resumption, tmp_path)
     project.close()
-
-
-def leave_lease(store: Store, run: RunRow, provider: str) -> None:
-    row = LeaseRow("ltui-gone", provider, "none", run.run_id, 0, 0, run.host_id, LeaseState.ACTIVE, 1.0)
-    names = list(LeaseRow.__dataclass_fields__)
-    values = [str(getattr(row, name)) if name == "state" else getattr(row, name) for name in names]
-    sql = f"INSERT INTO leases ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
-    store.submit(lambda connection: connection.execute(sql, values).rowcount).result(10)
 
 
 async def test_what_sandboxes_it_left_is_released_first(

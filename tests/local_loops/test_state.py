@@ -149,9 +149,24 @@ def test_expired_checkpoints_are_dropped(store: StateStore) -> None:
             expires_at=1.0,
         )
     assert run.find("trainer", "brief") is None
-    store.drop_expired(run)
+    store.drop_gone(run)
     assert run.checkpoints == []
     assert list((store.run_directory(run.id) / "checkpoints").iterdir()) == []
+
+
+def test_a_checkpoint_whose_directory_was_removed_is_forgotten(store: StateStore) -> None:
+    run = _run()
+    store.save_run(run)
+    with CheckpointBatch(store, run) as batch:
+        for name in ("first", "second"):
+            batch.write(
+                _state(1), target="trainer", name=name, enter=lambda record: replace_named(run, record)
+            )
+    gone = run.find("trainer", "first")
+    assert gone is not None
+    shutil.rmtree(store.checkpoint_directory(gone))
+    store.drop_gone(run)
+    assert [record.name for record in run.checkpoints] == ["second"]
 
 
 def test_a_directory_is_used_by_one_server(store: StateStore) -> None:

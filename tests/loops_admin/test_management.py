@@ -10,10 +10,16 @@ import httpx
 import pytest
 
 from engine.loops import ending
-from engine.loops.deploying import DeployChoice, choice_problem, deployment_request
+from engine.loops.deploying import (
+    DeployChoice,
+    choice_problem,
+    deployment_request,
+    name_problem,
+    usable_name,
+)
 from engine.loops.ending import deactivate
 from engine.loops.errors import LoopsError
-from engine.loops.management import LoopsManagement, OutcomeUnknown, UnknownToLoops
+from engine.loops.management import InstanceType, LoopsManagement, OutcomeUnknown, UnknownToLoops
 from engine.loops.pinned import PinnedSampler
 from engine.loops.sampling import SamplingSettings
 from tests.local_loops.conftest import new_trainer
@@ -244,4 +250,11 @@ def test_a_choice_is_looked_at_before_anything_is_sent() -> None:
     assert choice_problem(CHOICE) is None
     assert "model name" in (choice_problem(DeployChoice("a b", "x")) or "")
     assert "secret name" in (choice_problem(DeployChoice("a", "x", "hf_$ecret")) or "")
-    assert "no instance type" in (choice_problem(DeployChoice("a", " ")) or "")
+    assert choice_problem(DeployChoice("a", "")) is None  # it may still be asked for
+    kinds = [InstanceType("H100:1", "one", 1, "H100"), InstanceType("cpu", "none", 0, None)]
+    assert choice_problem(DeployChoice("a", "H100:1"), kinds) is None
+    said = choice_problem(DeployChoice("a", "h100"), kinds)
+    assert said == "there is no instance type 'h100' (did you mean 'H100:1'?); there are H100:1 (1 x H100)"
+    for name in ("my run", "-x", "ä", "", "n" * 120):
+        assert name_problem(name) is not None
+        assert name_problem(usable_name(name)) is None

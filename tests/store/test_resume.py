@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from engine.store import Store, StoreError, UnknownRun
+from engine.store import Store, UnknownRun
 from engine.store.errors import RunTaken, UnknownCheckpoint
 from engine.store.resume import TakeUp
 from engine.store.rows import (
