@@ -184,9 +184,9 @@ class LoopsSession:
             path = (await publishing.result_async()).path
             # The SDK has no async face for this; nothing else uses the client yet.
             sampling = await asyncio.to_thread(self._training.create_sampling_client, path)
+            await self._served.serve(sampling, self.version)
         except Exception as error:
             raise LoopsUnavailable(explain(error, "publishing weights", self._url)) from error
-        await self._served.serve(sampling, self.version)
         self.publishes += 1
 
     async def sample(
