@@ -165,6 +165,7 @@ class Writer:
                     self._due = None
                     closing = self._closing
                 wrote = self._write(pending, durable=urgent or closing)
+                del pending  # long transcripts among it must not stay until the next rows come
                 for act, future in calls:
                     self._act(act, future)
                 self._settle(waiters, wrote)

@@ -31,13 +31,10 @@ from engine.policy.rendering import PolicyRenderer
 from engine.project import Project, load
 from engine.recipes.contract import LoopsEndpoint, RunHandle
 from engine.recipes.control import RunControl
-from engine.recipes.frame import carry
 from engine.recipes.rl.parts import renderer_of
-from engine.recipes.rl.run import _Run
-from engine.recipes.spending import SpendMeter
-from engine.store.rows import RunRow, RunState, StepRow
+from engine.store.rows import StepRow
 from engine.store.store import Store
-from tests.bench.simulated_loops import SimulatedTrainer, simulated_session
+from tests.bench.simulated_loops import SimulatedTrainer, simulated_run, simulated_training
 
 RUN = "20260101-000000-scal"
 GROUP = 16
@@ -183,25 +180,6 @@ def summary(seconds: Sequence[float]) -> dict[str, float]:
     }
 
 
-class SimulatedConnections:
-    """In place of ``Connections``: no sandboxes, and a session over simulated clients."""
-
-    sandboxes = None
-
-    def __init__(self, trainer: SimulatedTrainer, renderer: PolicyRenderer) -> None:
-        self.session, self._renderer = simulated_session(trainer), renderer
-
-    async def open_sandboxes(self) -> None:
-        """The episode has none."""
-
-    async def connect(self) -> tuple[Any, PolicyRenderer]:
-        await self.session.publish(0)
-        return self.session, self._renderer
-
-    async def close(self) -> None:
-        await self.session.close()
-
-
 def write_project(directory: Path, options: argparse.Namespace) -> Path:
     k = options.attempts // options.per_step - 1
     (directory / "scale_episode.py").write_text(EPISODE)
@@ -234,25 +212,9 @@ async def run(project: Project, store: Store, options: argparse.Namespace, watch
     """The run itself; returns what the trainer saw."""
     renderer = await asyncio.to_thread(renderer_of, project)
     trainer = SimulatedTrainer(replies(renderer), speed=options.speed)
-    store.create_run(
-        RunRow(
-            run_id=RUN,
-            name="scale",
-            recipe="rl",
-            state=RunState.RUNNING,
-            created_at=time.time(),
-            config_path=str(project.path),
-            config_toml="",
-            run_dir=str(store.project_dir / "runs" / RUN),
-            base_model="loops-demo-1m",
-            max_steps=options.steps,
-        )
-    )
+    store.create_run(simulated_run(RUN, project, store))
     recorder, control = store.recorder(RUN), RunControl()
     handle = RunHandle(RUN, recorder, control, LoopsEndpoint("local", None, None), store=store)
-    meter = SpendMeter(project.rl.budget, project.rl.prices)
-    training = _Run(project, handle, meter)
-    training.connections = SimulatedConnections(trainer, renderer)  # type: ignore[assignment]
     record = recorder.step
 
     def step(row: StepRow) -> None:
@@ -265,7 +227,7 @@ async def run(project: Project, store: Store, options: argparse.Namespace, watch
     recorder.step = step  # type: ignore[method-assign]
     ticking = asyncio.create_task(watch.tick())
     try:
-        await carry(training, project, handle, meter)
+        await simulated_training(project, handle, trainer, renderer)
     finally:
         ticking.cancel()
     await asyncio.to_thread(recorder.close, 120.0)

@@ -9,12 +9,21 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import time
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
 from engine.loops.own_loop import OnOwnLoop
 from engine.loops.session import LoopsSession, SessionSettings
+from engine.policy.rendering import PolicyRenderer
+from engine.project import Project
+from engine.recipes.contract import Outcome, RunHandle
+from engine.recipes.frame import carry
+from engine.recipes.rl.run import _Run
+from engine.recipes.spending import SpendMeter
+from engine.store.rows import RunRow, RunState
+from engine.store.store import Store
 
 
 class SimulatedSampler:
@@ -122,6 +131,49 @@ class SimulatedTrainer:
         """Nothing is open."""
 
 
-def simulated_session(trainer: SimulatedTrainer) -> LoopsSession:
-    """The engine's own session over a simulated trainer and sampler."""
-    return LoopsSession(OnOwnLoop(trainer), SessionSettings("loops-demo-1m", 8, "simulated"), None)
+class SimulatedConnections:
+    """In place of ``Connections``: no sandboxes, and a session over simulated clients."""
+
+    sandboxes = None
+
+    def __init__(self, trainer: SimulatedTrainer, renderer: PolicyRenderer) -> None:
+        self._renderer = renderer
+        self.session = LoopsSession(
+            OnOwnLoop(trainer), SessionSettings("loops-demo-1m", 8, "simulated"), None
+        )
+
+    async def open_sandboxes(self) -> None:
+        """The episode has none."""
+
+    async def connect(self) -> tuple[Any, PolicyRenderer]:
+        await self.session.publish(0)
+        return self.session, self._renderer
+
+    async def close(self) -> None:
+        await self.session.close()
+
+
+def simulated_run(run_id: str, project: Project, store: Store) -> RunRow:
+    """The row of a run that is about to begin in the store's project directory."""
+    return RunRow(
+        run_id=run_id,
+        name="simulated",
+        recipe="rl",
+        state=RunState.RUNNING,
+        created_at=time.time(),
+        config_path=str(project.path),
+        config_toml="",
+        run_dir=str(store.project_dir / "runs" / run_id),
+        base_model="loops-demo-1m",
+        max_steps=project.rl.training.max_steps,
+    )
+
+
+async def simulated_training(
+    project: Project, handle: RunHandle, trainer: SimulatedTrainer, renderer: PolicyRenderer
+) -> Outcome:
+    """The RL recipe to its end, with these clients in place of the SDK's."""
+    meter = SpendMeter(project.rl.budget, project.rl.prices)
+    training = _Run(project, handle, meter)
+    training.connections = SimulatedConnections(trainer, renderer)  # type: ignore[assignment]
+    return await carry(training, project, handle, meter)
