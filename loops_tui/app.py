@@ -31,7 +31,7 @@ from loops_tui.glyphs import ascii_driver
 from loops_tui.keys import APP_BINDINGS
 from loops_tui.leaving import Leaving
 from loops_tui.options import Options
-from loops_tui.palette import palette_commands
+from loops_tui.palette import open_palette, palette_commands
 from loops_tui.ports import Hosting, StartRefused
 from loops_tui.preferences import Preferences, state_dir
 from loops_tui.readonly import CHANGES, REFUSAL, NoHosting, name_of, open_to_read
@@ -63,7 +63,6 @@ class LoopsApp(SparingApp[int]):
     # All sheets at once: the first screen is made before Textual would look for one of its own.
     CSS_PATH = [HERE / "app.tcss", *sorted((HERE / "screens").glob("*.tcss"))]  # noqa: RUF012  # an instance's
     TITLE = "loops-tui"
-    ENABLE_COMMAND_PALETTE = True
     ESCAPE_TO_MINIMIZE = False
     BINDINGS: ClassVar[list[BindingType]] = APP_BINDINGS
 
@@ -161,11 +160,8 @@ class LoopsApp(SparingApp[int]):
 
     def _watch_terminal(self) -> None:
         """A terminal that is gone without a hangup signal must not leave this process behind."""
-        if (
-            self._driver is not None
-            and not self.is_headless
-            and not (sys.__stdin__ is not None and sys.__stdin__.isatty())
-        ):
+        gone = sys.__stdin__ is None or not sys.__stdin__.isatty()
+        if gone and self._driver is not None and not self.is_headless:
             self.leave_for_signal(signal.SIGHUP)
 
     def leave_for_signal(self, number: int) -> None:
@@ -362,6 +358,9 @@ class LoopsApp(SparingApp[int]):
 
     async def action_quit(self) -> None:
         self.leaving.ask()
+
+    def action_command_palette(self) -> None:
+        open_palette(self)
 
     def action_help(self) -> None:
         from loops_tui.screens.help import HelpScreen

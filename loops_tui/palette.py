@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from textual.app import SystemCommand
 from textual.binding import ActiveBinding
+from textual.command import CommandPalette
+from textual.css.query import NoMatches
+from textual.events import Mount
 from textual.screen import Screen
 
 if TYPE_CHECKING:
@@ -34,3 +38,26 @@ def _runner(app: LoopsApp, active: ActiveBinding) -> Callable[[], None]:
         app.call_later(app.run_action, active.binding.action, active.node)
 
     return run
+
+
+class Palette(CommandPalette):
+    """Textual's, which ended the app where it was closed by anything but itself (a run that has started shows its
+    screen): before it was there, or while it still looked for commands."""
+
+    def _on_mount(self, event: Mount) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        if len(self.app.screen_stack) < 2:  # closed already: there is nothing below it
+            event.prevent_default()
+
+    def _watch__list_visible(self) -> None:
+        with suppress(NoMatches):
+            super()._watch__list_visible()
+
+    async def _watch__show_busy(self) -> None:
+        with suppress(NoMatches):
+            await super()._watch__show_busy()
+
+
+def open_palette(app: LoopsApp) -> None:
+    """As Textual opens its own."""
+    if not isinstance(app.screen, CommandPalette):
+        app.push_screen(Palette(id="--command-palette"))
