@@ -145,7 +145,8 @@ class _Run:
                 return await self._stopped()
             row.state = "training"
             self.reporter.step_changed(row)
-            row.metrics = await self._update(session, schedule, updater, collected)
+            row.metrics = await self._update(session, updater, collected)
+            del collected  # its attempts must not stay in memory while the next ones are sampled
             seconds = time.monotonic() - began
             row.metrics["slots/busy"] = (schedule.slots.seconds() - used) / (
                 seconds * self.settings.max_concurrent_rollouts
@@ -214,7 +215,7 @@ class _Run:
             await control.wait_if_paused_or_asked()
 
     async def _update(
-        self, session: LoopsSession, schedule: Schedule, updater: Updater, collected: Collected
+        self, session: LoopsSession, updater: Updater, collected: Collected
     ) -> dict[str, float]:
         """Train on a step's groups and publish. Returns the step's metrics."""
         training, handle = self.settings.training, self.handle
@@ -227,7 +228,6 @@ class _Run:
         self.step += 1
         for group in collected.usable:
             self.reporter.group_trained(group, self.step)
-        schedule.published()
         self._note_rewards(collected)
         waited = collected.seconds
         overlapped = updated.train + updated.held + updated.publish

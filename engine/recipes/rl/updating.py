@@ -44,7 +44,7 @@ class Updater:
         self._canary, self._phase = canary, phase
 
     async def update(self, groups: Sequence[Group], step: int) -> Updated:
-        """Make optimizer step ``step`` of these groups and publish it.
+        """Make optimizer step ``step`` of these groups and publish it; the schedule goes on from there.
 
         Raises:
             RunFailed: the sampler answered with weights that are too old.
@@ -84,7 +84,11 @@ class Updater:
         allowed = time.monotonic()
         self._phase("publishing")
         await session.publish(step)
-        metrics = await self._canary.after_publish(step, result.metrics.get("optim/grad_norm"))
+        # Asked first, so that it is not queued behind the groups that begin now; they need not wait for its answer.
+        gradient = result.metrics.get("optim/grad_norm")
+        looking = asyncio.create_task(self._canary.after_publish(step, gradient), name="canary")
+        self._schedule.published()
+        metrics = await looking
         published = time.monotonic()
         if off_policy:
             metrics |= lag_metrics(lags)
