@@ -36,7 +36,7 @@ def test_the_tool_agent_trains_among_faults(tmp_path: Path) -> None:
 
 
 def test_killed_while_it_creates(tmp_path: Path) -> None:
-    outcome = kill_again_and_again(tmp_path, kills=2, sandboxes=32)
+    outcome = kill_again_and_again(tmp_path, kills=2, sandboxes=32, lanes=2)
     assert outcome.left == []
     assert min(outcome.in_flight) > 0
     assert outcome.released + outcome.already_gone >= 64

@@ -27,8 +27,8 @@ from tests.blaxel_emulator.world import World
 
 HOST = "127.0.0.1"
 REPOSITORY = Path(__file__).parents[2]
-_START_SECONDS = 30.0
-_END_SECONDS = 30.0
+_START_SECONDS = 90.0
+_END_SECONDS = 60.0
 
 
 def bind(port: int = 0) -> socket.socket:

@@ -1,10 +1,11 @@
 """Kill -9 of a process with Blaxel creations in flight, and a look at the service for what ``cleanup`` leaves.
 
-``uv run python -m tests.faults.kill_blaxel [--kills 50] [--sandboxes 32] [--seed 0] [--forget] [--json]``
+``uv run python -m tests.faults.kill_blaxel [--kills 50] [--sandboxes 32] [--lanes 3] [--seed 0] [--forget] [--json]``
 
 Each round starts a process that creates sandboxes on the emulator, 32 at a time, and kills it while so many creations
 are under way: some have had their effect, some have it seconds later, when nobody waits any more. Then ``loops-tui
 cleanup`` runs, and the emulator itself is asked what exists. ``--forget`` removes the journal in every second round.
+A round waits more than it computes, so several go on at once: each lane has a project and an emulator of its own.
 The exit status is 0 if nothing was ever left.
 """
 
@@ -20,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,7 +38,7 @@ from tests.sandboxes.victim import become_host
 
 REPOSITORY = Path(__file__).parents[2]
 IN_FLIGHT_SECONDS = 120.0
-SETTLE_SECONDS = 30.0
+SETTLE_SECONDS = 90.0
 CLEANUP_SECONDS = 180.0
 
 #: Creations that take their time before their effect, after it, or both.
@@ -77,6 +79,15 @@ class Outcome:
     not_in_journal: int = 0
     left: list[str] = field(default_factory=list)
 
+    def add(self, other: Outcome) -> None:
+        """What became of another lane's kills."""
+        self.kills += other.kills
+        self.in_flight += other.in_flight
+        self.released += other.released
+        self.already_gone += other.already_gone
+        self.not_in_journal += other.not_in_journal
+        self.left += other.left
+
 
 def kill_once(
     project: Path, emulator: EmulatorProcess, sandboxes: int, delay: float, outcome: Outcome, *, forget: bool
@@ -110,7 +121,7 @@ def kill_once(
     with Store.open(project) as store:
         rows = store.reader().leases()
     wrong += [f"lease {row.name}: {row.state}" for row in rows if row.state is not LeaseState.RELEASED]
-    outcome.left += [f"kill {number}: {text}" for text in wrong]
+    outcome.left += [f"{project.parent.name}, kill {number}: {text}" for text in wrong]
 
 
 def clean(project: Path, environment: Mapping[str, str]) -> dict[str, Any]:
@@ -151,17 +162,31 @@ def _until(condition: Any, seconds: float, otherwise: str) -> None:
 
 
 def kill_again_and_again(
-    place: Path, kills: int, *, sandboxes: int = 32, seed: int = 0, forget: bool = False
+    place: Path, kills: int, *, sandboxes: int = 32, seed: int = 0, forget: bool = False, lanes: int = 1
 ) -> Outcome:
-    """Rounds in one project against one emulator; ``place`` holds both's files."""
+    """``kills`` rounds in so many lanes; ``place`` holds their files. Raises what a round raises."""
+
+    def lane(number: int) -> Outcome:
+        share = kills // lanes + (number < kills % lanes)
+        return _kill_in_lane(place / f"lane-{number}", share, sandboxes, seed + number, forget=forget)
+
+    outcome = Outcome()
+    with ThreadPoolExecutor(lanes) as pool:
+        for each in pool.map(lane, range(lanes)):
+            outcome.add(each)
+    return outcome
+
+
+def _kill_in_lane(place: Path, kills: int, sandboxes: int, seed: int, *, forget: bool) -> Outcome:
+    """Rounds in one project against one emulator."""
     project = place / "project"
-    project.mkdir()
+    project.mkdir(parents=True)
     moments, outcome = random.Random(seed), Outcome()
     with EmulatorProcess(place / "emulator.log", faults=SLOW_CREATES, seed=seed) as emulator:
         for number in range(kills):
             delay = moments.uniform(0.0, 1.0)
             kill_once(project, emulator, sandboxes, delay, outcome, forget=forget and number % 2 == 1)
-            told = f"kill {number}: {outcome.in_flight[-1]} in flight, {len(outcome.left)} left so far"
+            told = f"{place.name}, kill {number}: {outcome.in_flight[-1]} in flight, {len(outcome.left)} left so far"
             print(told, file=sys.stderr, flush=True)
     return outcome
 
@@ -170,6 +195,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--sandboxes", type=int, default=32)
+    parser.add_argument("--lanes", type=int, default=3, help="rounds that go on at once")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--forget", action="store_true", help="remove the journal in every second round")
     parser.add_argument("--json", action="store_true", help="print one JSON value")
@@ -181,7 +207,12 @@ def main() -> int:
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as place:
         outcome = kill_again_and_again(
-            Path(place), chosen.kills, sandboxes=chosen.sandboxes, seed=chosen.seed, forget=chosen.forget
+            Path(place),
+            chosen.kills,
+            sandboxes=chosen.sandboxes,
+            seed=chosen.seed,
+            forget=chosen.forget,
+            lanes=max(1, min(chosen.lanes, chosen.kills)),
         )
     result = {
         "kills": outcome.kills,

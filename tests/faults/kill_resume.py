@@ -1,9 +1,11 @@
 """Kill -9 of a run at random moments, each followed by a resume to the end: nothing may be lost, doubled or left.
 
-``uv run python -m tests.faults.kill_resume [--kills 100] [--sandboxed 10] [--sft 10] [--again 0.2] [--seed 0] [--json]``
+``uv run python -m tests.faults.kill_resume [--kills 100] [--sandboxed 10] [--sft 10] [--again 0.2] [--lanes 2] [--seed 0]
+[--json]``
 
 The run has 20 steps and a checkpoint every second one. It is run once without a kill, and then killed at moments that
-are spread over the same time; some resumes are killed as well. Afterwards every run must have its steps exactly once,
+are spread over the same time; some resumes are killed as well. Each kill is of a run of its own, and as many go on at
+once as there are lanes. Afterwards every run must have its steps exactly once,
 in the store and in ``steps.jsonl``, each task used as often as without a kill, each attempt once, and no lease. The
 first ``--sandboxed`` kills are of the tool agent with its sandboxes, with fewer steps; the next ``--sft`` are of
 supervised fine-tuning, where each step must have the loss that it has without a kill. The exit status is 0 if that
@@ -13,6 +15,7 @@ always held. Equal rewards are counted, and told as ``same_rewards``.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -22,6 +25,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -188,6 +192,13 @@ def read(project: Path, steps: int) -> Story:
     return Story(Counter(group.task_id for group in groups), rewards, wrong)
 
 
+def whole_run(kind: Kind) -> tuple[Story, float]:
+    """What a run without a kill leaves, and how many seconds it takes."""
+    with tempfile.TemporaryDirectory() as place:
+        _, span = to_end(Path(place), kind.words(Path(place)))
+        return read(Path(place), kind.steps), span
+
+
 def one_kill(kind: Kind, moments: random.Random, span: float, again: float, whole: Story) -> Story:
     """Kill, resume to the end, look."""
     with tempfile.TemporaryDirectory() as place:
@@ -219,34 +230,35 @@ def main() -> int:
     )
     parser.add_argument("--sft", type=int, default=10, help="so many of them are of supervised fine-tuning")
     parser.add_argument("--again", type=float, default=0.2, help="share of resumes that are killed as well")
+    parser.add_argument("--lanes", type=int, default=2, help="kills that go on at once")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true", help="print one JSON value")
     chosen = parser.parse_args()
-    moments, started = random.Random(chosen.seed), time.monotonic()
+    started = time.monotonic()
     wrong: list[str] = []
     same = 0
-    spans: dict[str, float] = {}
-    wholes: dict[str, Story] = {}
-    for number in range(chosen.kills):
-        kind = (
-            PLAIN
-            if number >= chosen.sandboxed + chosen.sft
-            else SFT
-            if number >= chosen.sandboxed
-            else SANDBOXED
-        )
-        if kind.name not in wholes:
-            with tempfile.TemporaryDirectory() as place:
-                _, spans[kind.name] = to_end(Path(place), kind.words(Path(place)))
-                wholes[kind.name] = read(Path(place), kind.steps)
-            wrong += [f"without a kill ({kind.name}): {text}" for text in wholes[kind.name].wrong]
-        whole = wholes[kind.name]
-        story = one_kill(kind, moments, spans[kind.name], chosen.again, whole)
-        same += story.rewards == whole.rewards
-        wrong += [f"kill {number} ({kind.name}): {text}" for text in story.wrong]
-        if not chosen.json:
-            rewards = "the same" if story.rewards == whole.rewards else "other"
-            print(f"kill {number} ({kind.name}): {len(story.wrong)} wrong, {rewards} rewards", flush=True)
+    sandboxed = min(chosen.sandboxed, chosen.kills)
+    sft = min(chosen.sft, chosen.kills - sandboxed)
+    counts = {SANDBOXED: sandboxed, SFT: sft, PLAIN: chosen.kills - sandboxed - sft}
+    numbers = itertools.count()
+    with ThreadPoolExecutor(chosen.lanes) as lanes:
+        for kind, count in counts.items():
+            # One in each lane, so that it takes as long as those that are killed.
+            wholes = list(lanes.map(whole_run, [kind] * chosen.lanes)) if count else []
+            wrong += [f"without a kill ({kind.name}): {text}" for story, _ in wholes for text in story.wrong]
+
+            def killed(number: int, kind: Kind = kind, wholes: list[tuple[Story, float]] = wholes) -> Story:
+                moments = random.Random(f"{chosen.seed}/{number}")
+                whole, span = min(wholes, key=lambda found: found[1])
+                return one_kill(kind, moments, span, chosen.again, whole)
+
+            some = list(itertools.islice(numbers, count))
+            for number, story in zip(some, lanes.map(killed, some), strict=True):
+                same += story.rewards == wholes[0][0].rewards
+                wrong += [f"kill {number} ({kind.name}): {text}" for text in story.wrong]
+                rewards = "the same" if story.rewards == wholes[0][0].rewards else "other"
+                told = f"kill {number} ({kind.name}): {len(story.wrong)} wrong, {rewards} rewards"
+                print(told, file=sys.stderr, flush=True)
     result = {
         "kills": chosen.kills,
         "sandboxed": chosen.sandboxed,
