@@ -142,9 +142,9 @@ def _method_problem(config: LoadedConfig, cls: Any, method: str) -> Problem | No
 
 def _check_task_type(config: LoadedConfig, task_type: Any, class_name: str) -> None:
     try:
-        TypeAdapter(task_type)
+        TypeAdapter(task_type).rebuild(raise_errors=True)  # a name in it that is nowhere defined
     except Exception as error:  # pydantic raises several kinds for a type it cannot validate
-        text = " ".join(str(error).split())
+        text = " ".join(str(error).split()).partition(" For further information")[0]
         raise ConfigError(
             [
                 config.problem(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date, time
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -9,7 +10,7 @@ from pydantic_core import ErrorDetails
 
 from engine.config.any_recipe import RECIPES
 from engine.config.later import is_later
-from engine.config.problems import Problem, did_you_mean
+from engine.config.problems import Problem, did_you_mean, named
 from engine.config.settings import Settings
 
 _WANTED = {
@@ -65,15 +66,11 @@ def show(value: Any) -> str:
         return "a table"
     elif isinstance(value, str):
         text = f'the text "{value}"'
+    elif isinstance(value, date | time):
+        text = value.isoformat()
     else:
         text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}…"
-
-
-def named(key: str) -> str:
-    """``training.group_size`` as ``[training] group_size``."""
-    section, dot, last = key.rpartition(".")
-    return f"[{section}] {last}" if dot else key
 
 
 def known_keys(model: type[BaseModel] = Settings, prefix: str = "") -> dict[str, str | None]:
@@ -131,6 +128,8 @@ def _explain_one(detail: ErrorDetails, model: type[BaseModel]) -> Problem:
     if kind in limits:
         word, name = limits[kind]
         return Problem(f"{named(key)} must be {word} {context.get(name)}, not {show(given)}", key=key)
+    if kind == "string_too_short" and not given:
+        return Problem(f"{named(key)} must not be empty", key=key, remedy="Write it, or leave it out")
     if kind == "string_too_short":
         return Problem(f"{named(key)} must not be that short: {show(given)}", key=key)
     if kind == "value_error":

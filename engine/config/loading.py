@@ -21,6 +21,7 @@ from engine.config.problems import ConfigError, Problem
 from engine.config.secrets import redact, secret_values
 from engine.config.settings import EffectiveScope, Settings, scope_of
 from engine.config.sft import SftSettings
+from engine.config.values import unusable_values
 
 _PATH_KEYS = ("runtime.config.tasks", "eval.tasks", "data.train", "data.validation")
 _MAYBE_PATH_KEYS = ("model.tokenizer", "model.base_model")
@@ -103,7 +104,7 @@ def load_config(
     """
     base = Path(working_dir).expanduser().resolve() if working_dir is not None else Path.cwd()
     named = _find(Path(path).expanduser(), base)
-    source = named.resolve()
+    source = _source(named)
     _, table, lines = read_config(source, named, text)
 
     files: list[Path] = []
@@ -147,6 +148,8 @@ def validate(
 
     ``table`` is filled in on the way: its paths become absolute, and its runs get a name.
     """
+    if unusable := list(unusable_values(table, (*_PATH_KEYS, *_MAYBE_PATH_KEYS, "output.output_dir"))):
+        return None, "auto", unusable
     scope, scope_problem = _scope(table, environ)
     _make_paths_absolute(table, overrides, source.parent, base, local=scope == "local")
     _fill_name(table, source)
@@ -181,6 +184,21 @@ def _find(path: Path, base: Path) -> Path:
     if not here.exists() and not here.is_symlink() and (bundled := bundled_path(path)) is not None:
         return bundled
     return Path(os.path.normpath(here))
+
+
+def _source(named: Path) -> Path:
+    """The file behind all links. Raises ConfigError where there is no end of them."""
+    try:
+        return named.resolve()
+    except (OSError, RuntimeError, ValueError) as error:  # a link to itself; a NUL in the name
+        reason = "its links lead in a circle" if named.is_symlink() else str(error)
+        raise ConfigError(
+            [
+                Problem(
+                    f"the config cannot be found: {reason}", file=named, remedy="Name a .toml or .json file"
+                )
+            ]
+        ) from error
 
 
 def _scope(table: dict[str, Any], environ: Mapping[str, str]) -> tuple[EffectiveScope, Problem | None]:

@@ -50,15 +50,11 @@ class ProjectModules:
         """Import ``name``, a module beside the config; raises ConfigError with the file and line at fault."""
         importlib.invalidate_caches()
         file = self.directory.joinpath(*name.split("."))
-        if not file.with_suffix(".py").is_file() and not (file / "__init__.py").is_file():
-            raise ConfigError(
-                [
-                    Problem(
-                        f"there is no module {name!r} beside the config: {file.with_suffix('.py')} does not exist",
-                        remedy=self._nearest(name),
-                    )
-                ]
-            )
+        source = file.with_suffix(".py")
+        if not source.is_file() and not (file / "__init__.py").is_file():
+            what = "is no regular file" if source.exists() else "does not exist"
+            text = f"there is no module {name!r} beside the config: {source} {what}"
+            raise ConfigError([Problem(text, remedy=self._nearest(name))])
         try:
             return importlib.import_module(f"{self.package}.{name}")
         except Exception as error:
@@ -106,7 +102,7 @@ class ProjectModules:
     def _nearest(self, name: str) -> str | None:
         from engine.config.problems import did_you_mean
 
-        names = [file.stem for file in self.directory.glob("*.py")]
+        names = [file.stem for file in self.directory.glob("*.py") if file.is_file()]
         meant = did_you_mean(name, names)
         if meant:
             return f"Did you mean {meant!r}?"
@@ -117,6 +113,9 @@ class ProjectModules:
         what = f"{type(error).__name__}: {said}" if said else type(error).__name__
         if isinstance(error, SyntaxError) and error.filename:
             return Problem(f"the module {name!r} is not Python: {what}", Path(error.filename), error.lineno)
+        if isinstance(error, SyntaxError):  # not even text
+            file = self.directory.joinpath(*name.split(".")).with_suffix(".py")
+            return Problem(f"the module {name!r} is not Python: {what}", file, remedy="Save it as UTF-8 text")
         for frame in reversed(traceback.extract_tb(error.__traceback__)):
             if Path(frame.filename).is_relative_to(self.directory):
                 file, line = Path(frame.filename), frame.lineno

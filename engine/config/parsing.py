@@ -49,12 +49,14 @@ def _read_text(source: Path, named: Path) -> str:
         ) from error
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        raise ConfigError([Problem(f"the config cannot be read: {reason}", file=named)]) from error
+        remedy = "Check who may read it"
+        raise ConfigError([Problem(f"the config cannot be read: {reason}", named, remedy=remedy)]) from error
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise ConfigError([Problem("the config is not UTF-8 text", file=named, line=line)]) from error
+        remedy = "Save it as UTF-8"
+        raise ConfigError([Problem("the config is not UTF-8 text", named, line, None, remedy)]) from error
 
 
 def _nearest_file(path: Path) -> str | None:
@@ -68,7 +70,7 @@ def _nearest_file(path: Path) -> str | None:
     near = did_you_mean(path.name, names)
     if near:
         return f"Did you mean {near}?"
-    return f"Configs there: {', '.join(sorted(names)[:5])}" if names else None
+    return f"Configs there: {', '.join(sorted(names)[:5])}" if names else "No config is there"
 
 
 def _parse_toml(text: str, named: Path) -> dict[str, Any]:
@@ -83,11 +85,35 @@ def _parse_toml(text: str, named: Path) -> dict[str, Any]:
             where = f", column {found[2]}" if found[2] else ", at its end"
             message = message[: found.start()]
         sentence = f"this is not TOML (line {line}{where}): {message[:1].lower()}{message[1:]}"
-        raise ConfigError([Problem(sentence, file=named, line=line)]) from error
+        raise ConfigError([Problem(sentence, named, line, None, _toml_remedy(text, line))]) from error
     except RecursionError as error:
-        raise ConfigError([Problem("the TOML is nested too deeply", file=named)]) from error
+        raise ConfigError([Problem("the TOML is nested too deeply", named, remedy=_FLATTER)]) from error
     except ValueError as error:  # a number of thousands of digits
-        raise ConfigError([Problem(f"this is not TOML that can be read: {error}", file=named)]) from error
+        text = f"this is not TOML that can be read: {error}"
+        raise ConfigError([Problem(text, named, remedy=_SMALLER)]) from error
+
+
+_FLATTER, _SMALLER = "No setting needs more than a few levels", "No setting needs so long a number"
+#: What a line that is no TOML was probably meant to be, by how it looks, and what to write instead.
+_MEANT: tuple[tuple[str, str], ...] = (
+    (r"^(<{7}|={7}|>{7})", "Resolve the merge conflict"),
+    (r"=\s*(True|False)\b", "TOML writes true and false"),
+    (r"=\s*(null|None|nil)\b", "Leave the key out where it is not set"),
+    (r"[\u201c\u201d\u2018\u2019]", "Use straight quotes"),
+    (r"^\s*[\w.-]+\s*:(\s|$)", "TOML writes key = value, and [table] above its keys"),
+    (r"\s//", "A comment begins with #"),
+    (r"^\s*[\w.-]+\s*=\s*[A-Za-z_./~][^\"']*$", "Text needs quotes"),
+    (r"=\s*[+-]?0\d", "A number begins with no 0"),
+    (r"^\ufeff|\x00", "Save it as plain UTF-8 text"),
+    (r"^[^#\"']*[^\x00-\x7f][^#=]*=", "A key with other letters than a to z needs quotes"),
+)
+
+
+def _toml_remedy(text: str, line: int | None) -> str | None:
+    lines = text.split("\n")
+    if line is None or not 0 < line <= len(lines):
+        return None
+    return next((remedy for pattern, remedy in _MEANT if re.search(pattern, lines[line - 1])), None)
 
 
 def _parse_json(text: str, named: Path) -> dict[str, Any]:
@@ -107,9 +133,10 @@ def _parse_json(text: str, named: Path) -> dict[str, Any]:
         sentence = f"this is not JSON (line {error.lineno}, column {error.colno}): {error.msg}"
         raise ConfigError([Problem(sentence, file=named, line=error.lineno)]) from error
     except RecursionError as error:
-        raise ConfigError([Problem("the JSON is nested too deeply", file=named)]) from error
+        raise ConfigError([Problem("the JSON is nested too deeply", named, remedy=_FLATTER)]) from error
     except ValueError as error:
-        raise ConfigError([Problem(f"this is not JSON that can be read: {error}", file=named)]) from error
+        text = f"this is not JSON that can be read: {error}"
+        raise ConfigError([Problem(text, named, remedy=_SMALLER)]) from error
     if not isinstance(value, dict):
         raise ConfigError([Problem("a JSON config is one object", file=named, line=1)])
     return value

@@ -37,6 +37,12 @@ class ConfigError(Exception):
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
 
+def named(key: str) -> str:
+    """``training.group_size`` as ``[training] group_size``."""
+    section, dot, last = key.rpartition(".")
+    return f"[{section}] {last}" if dot else key
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:
     """The known word that was probably meant, or None."""
     candidates = list(known)

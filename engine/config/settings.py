@@ -179,6 +179,14 @@ def rule_problems(settings: Settings) -> Iterator[Problem]:
             key="eval.max_tokens",
             remedy="Set it below max_seq_len",
         )
+    for name in sorted(LOSS_CONFIG_KEYS[training.loss] & training.loss_config.keys()):
+        value = training.loss_config[name]
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            yield Problem(
+                f"[training.loss_config] {name} must be a number, not {value!r}",
+                key=f"training.loss_config.{name}",
+                remedy="Write a number, or leave it out for Loops' default",
+            )
     if "skip_token_normalization" in training.loss_config:
         yield Problem(
             "[training.loss_config] skip_token_normalization is set by [training] loss_aggregation",

@@ -29,6 +29,9 @@ class LoadedTask:
 def load_tasks(path: Path, task_type: Any) -> list[LoadedTask]:
     """Every task of ``path``; raises ConfigError with all bad lines, not the first alone."""
     data = _read(path)
+    if (other := _other_format(data)) is not None:
+        what, remedy = other
+        raise ConfigError([Problem(f"the tasks file {what}, not JSONL", file=path, line=1, remedy=remedy)])
     adapter: TypeAdapter[Any] = TypeAdapter(task_type)
     tasks: list[LoadedTask] = []
     problems: list[Problem] = []
@@ -37,7 +40,7 @@ def load_tasks(path: Path, task_type: Any) -> list[LoadedTask]:
         if not raw.strip():
             continue
         try:
-            fields, value = _parse(raw, adapter)
+            fields, value = _parse(raw.rstrip(b"\r"), adapter)
         except _BadLine as bad:
             problems += [Problem(text, file=path, line=number, key=key) for key, text in bad.findings]
             continue
@@ -86,6 +89,35 @@ class _BadLine(Exception):
         self.findings = findings
 
 
+#: How files of other formats begin, and what they are.
+_FORMATS: tuple[tuple[bytes, str, str], ...] = (
+    (b"\xff\xfe", "is UTF-16 text", "Save it as UTF-8"),
+    (b"\xfe\xff", "is UTF-16 text", "Save it as UTF-8"),
+    (b"\x1f\x8b", "is compressed (gzip)", "Unpack it: gzip -d"),
+    (b"(\xb5/\xfd", "is compressed (zstd)", "Unpack it: zstd -d"),
+    (b"PK\x03\x04", "is a zip archive", "Unpack it"),
+    (b"PAR1", "is a Parquet file", "Write its rows as JSONL, one JSON object a line"),
+    (b"ARROW1", "is an Arrow file", "Write its rows as JSONL, one JSON object a line"),
+    (b"SQLite format 3", "is an SQLite database", "Write its rows as JSONL, one JSON object a line"),
+)
+
+
+def _other_format(data: bytes) -> tuple[str, str] | None:
+    """What a file is that holds no JSONL at all, and what helps."""
+    for begin, what, remedy in _FORMATS:
+        if data.startswith(begin):
+            return what, remedy
+    body = data.removeprefix(_BOM).lstrip()
+    if body.startswith(b"[") and body.rstrip().endswith(b"]") and b"\n" in body.strip():
+        try:
+            inside = json.loads(body)
+        except (ValueError, RecursionError):
+            return None
+        if isinstance(inside, list):
+            return "is one JSON array", "Write each of its objects on a line of its own"
+    return None
+
+
 def _read(path: Path) -> bytes:
     if path.is_dir():
         raise ConfigError([Problem("the tasks file is a directory", file=path, remedy="Name a JSONL file")])
@@ -101,18 +133,21 @@ def _read(path: Path) -> bytes:
         raise ConfigError([Problem("there is no such tasks file", file=path, remedy=remedy)]) from error
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        raise ConfigError([Problem(f"the tasks file cannot be read: {reason}", file=path)]) from error
+        text, remedy = f"the tasks file cannot be read: {reason}", "Name a JSONL file that may be read"
+        raise ConfigError([Problem(text, file=path, remedy=remedy)]) from error
 
 
 def _parse(line: bytes, adapter: TypeAdapter[Any]) -> tuple[Any, Any]:
     try:
-        fields = json.loads(line)
+        fields = json.loads(line, object_pairs_hook=_once)
     except UnicodeDecodeError as error:
         raise _BadLine([(None, "the line is not UTF-8 text")]) from error
     except json.JSONDecodeError as error:
         raise _BadLine([(None, f"the line is not JSON (column {error.colno}): {error.msg}")]) from error
     except RecursionError as error:
         raise _BadLine([(None, "the line's JSON is nested too deeply")]) from error
+    except ValueError as error:  # a number of thousands of digits
+        raise _BadLine([(None, f"the line's JSON cannot be read: {error}")]) from error
     try:
         return fields, adapter.validate_json(line)
     except ValidationError as error:
@@ -122,9 +157,18 @@ def _parse(line: bytes, adapter: TypeAdapter[Any]) -> tuple[Any, Any]:
             found.append((key, _sentence(key, detail["type"], detail["msg"])))
         raise _BadLine(found) from error
     except Exception as error:
-        raise _BadLine(
-            [(None, f"the task type refused the line: {type(error).__name__}: {error}")]
-        ) from error
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        raise _BadLine([(None, f"the task type refused the line: {said}")]) from error
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object, whose keys must differ: of two values one would go unread."""
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        names = [name for name, _ in pairs]
+        double = next(name for name in names if names.count(name) > 1)
+        raise _BadLine([(double, f"the key {double!r} stands twice in one object")])
+    return fields
 
 
 def _sentence(key: str | None, kind: str, message: str) -> str:

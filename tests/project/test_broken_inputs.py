@@ -4,6 +4,7 @@ file, the line or key, the cause and the remedy; none is accepted, none ends in 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from tests.project.conftest import CONFIG, EPISODE
 
 pytestmark = pytest.mark.skipif(not shipped_models(), reason="the shipped model is not here")
 
-type Change = Callable[[Path], None]
+type Change = Callable[[Path], object]
 TASKS = '{"question": "a"}\n{"question": "b"}\n'
 
 
@@ -55,6 +56,38 @@ def gone(name: str) -> Change:
     return lambda where: (where / name).unlink()
 
 
+def instead(name: str, make: Callable[[Path], object]) -> Change:
+    """Something else under the name of a file."""
+
+    def change(where: Path) -> None:
+        (where / name).unlink()
+        make(where / name)
+
+    return change
+
+
+def again(encoding: str, name: str = "train.toml") -> Change:
+    """A file in another encoding."""
+    return lambda where: (where / name).write_bytes((where / name).read_text().encode(encoding))
+
+
+def all_of(*changes: Change) -> Change:
+    def change(where: Path) -> None:
+        for one in changes:
+            one(where)
+
+    return change
+
+
+def model_directory(config_json: str) -> Change:
+    def change(where: Path) -> None:
+        (where / "model").mkdir()
+        (where / "model" / "config.json").write_text(config_json)
+        config('"loops-demo-1m"', '"./model"')(where)
+
+    return change
+
+
 SANDBOX = "[runtime.config.sandbox]\n"
 BROKEN: dict[str, tuple[Change, str]] = {
     # keys that nobody knows, or that belong elsewhere
@@ -88,6 +121,34 @@ BROKEN: dict[str, tuple[Change, str]] = {
     "an empty stop": (config("max_tokens = 16", 'max_tokens = 16\nstop = [""]'), "stop"),
     "a table for a value": (config("max_steps = 3", "max_steps = { a = 1 }"), "max_steps"),
     "a list for a path": (config('"tasks.jsonl"', '["tasks.jsonl"]'), "tasks"),
+    "a number without end": (config("max_steps = 3", "max_steps = 1" + "0" * 30), "too large"),
+    "a number that overflows a column": (config("max_steps = 3", "max_steps = 1000000000000000000"), "too large"),
+    "a time without end": (config('tasks = "', 'agent_timeout_seconds = inf\ntasks = "'), "finite"),
+    "a budget that is no number": (added("[budget]\nmax_hours = nan\n"), "finite"),
+    "a date for a count": (config("max_steps = 3", "max_steps = 2024-01-01"), "2024-01-01"),
+    "a truth for a rate": (config("max_steps = 3", "max_steps = 3\nlearning_rate = true"), "must be a number"),
+    "a number for a truth": (config('scope = "local"', 'scope = "local"\nkeep_run = 1'), "true or false"),
+    "a number for a name": (config('"loops-demo-1m"', "3"), "text in quotes"),
+    "an empty name": (config('"loops-demo-1m"', '""'), "is empty"),
+    "an empty path": (config('"tasks.jsonl"', '""'), "is empty"),
+    "an output directory without a name": (added('[output]\noutput_dir = " "\n'), "is empty"),
+    "a NUL in a path": (config('"tasks.jsonl"', '"tas\\u0000ks.jsonl"'), "NUL"),
+    "a NUL in a name": (added('[output]\nname = "a\\u0000b"\n'), "NUL"),
+    "a table in a list": (config("[model]", "[[model]]"), "must be a table"),
+    "a key in other letters": (config("max_steps = 3", '"größe" = 1\nmax_steps = 3'), "größe"),
+    "a key in letters that look alike": (config("max_steps", '"m\u0430x_steps"'), "max_steps"),
+    "an escape sequence in a key": (config("max_steps = 3", '"\\u001b[31m" = 1\nmax_steps = 3'), "x1b"),
+    "a loss's setting as text": (
+        config("max_steps = 3", 'max_steps = 3\nloss_config = { clip_low_threshold = "x" }'), "must be a number"),
+    "a loss's setting that is no number": (
+        config("max_steps = 3", "max_steps = 3\nloss_config = { clip_low_threshold = nan }"), "finite"),
+    "a setting that the chat template has not": (
+        config("max_seq_len = 128", "max_seq_len = 128\nrenderer_chat_template_kwargs = { enable_thinkin = true }"),
+        "enable_thinkin"),
+    "one text for a list": (config("max_tokens = 16", 'max_tokens = 16\nstop = "x"'), "a list"),
+    "an adapter of rank 0": (config("max_seq_len = 128", "max_seq_len = 128\nlora_rank = 0"), "at least 1"),
+    "a ttl as a number": (added(f"{SANDBOX}ttl = 3600\n"), "text in quotes"),
+    "a price below nothing": (added("[prices]\nsandbox_gb_hour = -1.0\n"), "at least 0"),
     # what is missing
     "no recipe": (config('recipe = "rl"\n'), "recipe"),
     "no model": (config('base_model = "loops-demo-1m"\n'), "base_model"),
@@ -104,6 +165,10 @@ BROKEN: dict[str, tuple[Change, str]] = {
     "a local sandbox's image": (added(f'{SANDBOX}image = "x"\n'), "blaxel"),
     "a ttl shorter than an attempt": (added(f'{SANDBOX}ttl = "5m"\n'), "shorter than one attempt"),
     "an evaluation without room": (added('[eval]\ntasks = "tasks.jsonl"\nmax_tokens = 128\n'), "room for a prompt"),
+    "an older policy in sync mode": (config("max_steps = 3", "max_steps = 3\nmax_steps_off_policy = 2"), "sync"),
+    "a context too short for a prompt": (config("max_seq_len = 128", "max_seq_len = 8"), "at least 16"),
+    "options for an episode that takes none": (
+        all_of(episode("MyOptions]", "None]"), added("[runtime.config.options]\nturns = 3\n")), "takes no options"),
     # files
     "no such tasks file": (gone("tasks.jsonl"), "no such tasks file"),
     "an empty tasks file": (tasks("\n"), "holds no task"),
@@ -120,6 +185,32 @@ BROKEN: dict[str, tuple[Change, str]] = {
     "a context that the model lacks": (config("max_seq_len = 128", "max_seq_len = 99999"), "at most 2048"),
     "a renderer that there is not": (config("max_seq_len = 128", 'max_seq_len = 128\nrenderer = "qwen33"'), "qwen3"),
     "a checkpoint that there is not": (config("max_seq_len = 128", 'max_seq_len = 128\nfrom_checkpoint = "no"'), "no"),
+    "tasks in UTF-16": (again("utf-16", "tasks.jsonl"), "UTF-16"),
+    "tasks that are compressed": (tasks(b"\x1f\x8b\x08\x00abc"), "gzip"),
+    "tasks in Parquet": (tasks(b"PAR1\x15\x04"), "Parquet"),
+    "tasks in one array over several lines": (tasks('[\n{"question": "a"},\n{"question": "b"}\n]'), "JSON array"),
+    "a comma after a task": (tasks('{"question": "a"},\n{"question": "b"}\n'), "column 18"),
+    "a comma in a task's end": (tasks('{"question": "a",}\n'), "column 18"),
+    "a bracket that is not closed": (tasks('{"question": "a"}\r\n[1,2\r\n'), ":2: the line is not JSON (column 5)"),
+    "a task in single quotes": (tasks("{'question': 'a'}\n"), "column 2"),
+    "two tasks on a line": (tasks('{"question": "a"} {"question": "b"}\n'), "column 19"),
+    "a task's key twice": (tasks('{"question": "a", "question": "b"}\n'), "stands twice"),
+    "a number for a task": (tasks("3\n"), "an object"),
+    "NULs between tasks": (tasks(b'{"question": "a"}\n\x00\x00\n'), ":2"),
+    "half a character in a task": (tasks('{"question": "\\ud800"}\n'), ":1"),
+    "a task's number of 5000 digits": (tasks('{"question": ' + "9" * 5000 + "}\n"), ":1"),
+    "a task that is nested without end": (tasks("[" * 100_000), "nested"),
+    "a directory for tasks": (instead("tasks.jsonl", Path.mkdir), "a directory"),
+    "a pipe for tasks": (instead("tasks.jsonl", os.mkfifo), "no regular file"),
+    "tasks that link to themselves": (instead("tasks.jsonl", lambda at: at.symlink_to(at.name)), "symbolic links"),
+    "a directory for the config": (instead("train.toml", Path.mkdir), "a directory"),
+    "a pipe for the config": (instead("train.toml", os.mkfifo), "no regular file"),
+    "a config that links to itself": (instead("train.toml", lambda at: at.symlink_to(at.name)), "circle"),
+    "a config that is not there": (gone("train.toml"), "no such file"),
+    "an output directory that is a file": (added('[output]\noutput_dir = "tasks.jsonl"\n'), "is a file"),
+    "a model directory without a config": (model_directory("{"), "config.json"),
+    "a model of another architecture": (model_directory('{"architectures": ["GPT2LMHeadModel"]}'), "GPT2"),
+    "a tokenizer that there is not": (config("max_seq_len = 128", 'max_seq_len = 128\ntokenizer = "./no"'), "no such"),
     # the episode
     "no such module": (gone("my_episode.py"), "my_episode"),
     "no such class": (config("MyEpisode", "MyEpisod"), "MyEpisode"),
@@ -130,11 +221,44 @@ BROKEN: dict[str, tuple[Change, str]] = {
     "a class that is no episode": (config("MyEpisode", "MyTask"), "Episode"),
     "an option that there is not": (added("[runtime.config.options]\nturn = 3\n"), "turns"),
     "an option of the wrong type": (added('[runtime.config.options]\nturns = "many"\n'), "turns"),
+    "a pipe for a module": (instead("my_episode.py", os.mkfifo), "no regular file"),
+    "a module in UTF-16": (again("utf-16", "my_episode.py"), "my_episode.py"),
+    "a module that ends the program": (episode("class MyTask", "raise SystemExit(3)\nclass MyTask"), "SystemExit"),
+    "an episode without a grade": (episode("async def grade", "async def grad"), "grade"),
+    "a run that cannot be awaited": (episode("async def run", "def run"), "async def"),
+    "a run without an argument": (episode("run(self, sample)", "run(self)"), "one argument"),
+    "a task type that nobody defines": (episode("question: str", "question: 'Nowhere'"), "Nowhere"),
+    "an option that is needed": (episode("turns: int = 2", "turns: int"), "turns"),
     # TOML itself
     "a quote that is not closed": (config('"tasks.jsonl"', '"tasks.jsonl'), "TOML"),
     "a table twice": (added("[model]\n"), "TOML"),
     "no value": (config("max_steps = 3", "max_steps ="), "TOML"),
+    "YAML": (lambda where: (where / "train.toml").write_text("recipe: rl\n"), "key = value"),
+    "UTF-16": (again("utf-16"), "UTF-8"),
+    "Latin 1": (all_of(config("max_steps = 3", "max_steps = 3  # é"), again("latin-1")), "UTF-8"),
+    "a NUL": (config("max_steps = 3", "max_steps = 3\x00"), "TOML"),
+    "old Mac line ends": (
+        lambda where: (where / "train.toml").write_bytes(CONFIG.encode().replace(b"\n", b"\r")), "TOML"),
+    "a key below a value": (config("max_steps = 3", "max_steps = 3\nmax_steps.x = 4"), "TOML"),
+    "a table below a key": (config('recipe = "rl"', 'recipe = "rl"\ntraining.max_steps = 3'), "TOML"),
+    "an inner table twice": (added("[runtime.config.options]\n[runtime.config.options]\n"), "TOML"),
+    "text without quotes": (config('"local"', "local"), "quotes"),
+    "curly quotes": (config('"local"', "\u201clocal\u201d"), "straight quotes"),
+    "Python's truth": (config('scope = "local"', 'scope = "local"\nkeep_run = True'), "true and false"),
+    "a null": (config("max_steps = 3", "max_steps = null"), "Leave the key out"),
+    "a comment of another language": (config("max_steps = 3", "max_steps = 3 // three"), "begins with #"),
+    "a colon": (config("max_steps = 3", "max_steps: 3"), "key = value"),
+    "a zero in front": (config("max_steps = 3", "max_steps = 03"), "no 0"),
+    "a merge conflict": (config("max_steps = 3", "<<<<<<< HEAD\nmax_steps = 3"), "merge conflict"),
+    "a number of 5000 digits": (config("max_steps = 3", "max_steps = " + "9" * 5000), "TOML"),
+    "nesting without end": (config("max_steps = 3", "x = " + "[" * 20_000), "nested"),
 }  # fmt: skip
+
+
+def write_project(where: Path) -> None:
+    (where / "my_episode.py").write_text(EPISODE)
+    (where / "tasks.jsonl").write_text(TASKS)
+    (where / "train.toml").write_text(CONFIG)
 
 
 async def problems_of(where: Path) -> list[Finding]:
@@ -153,22 +277,41 @@ async def problems_of(where: Path) -> list[Finding]:
 
 @pytest.mark.parametrize(("change", "said"), BROKEN.values(), ids=BROKEN.keys())
 async def test_it_is_refused_with_one_message(tmp_path: Path, change: Change, said: str) -> None:
-    (tmp_path / "my_episode.py").write_text(EPISODE)
-    (tmp_path / "tasks.jsonl").write_text(TASKS)
-    (tmp_path / "train.toml").write_text(CONFIG)
+    write_project(tmp_path)
     change(tmp_path)
     [finding] = await problems_of(tmp_path)
     sentence = str(finding)
     assert said in sentence
     assert str(tmp_path) in sentence  # the file
-    assert finding.line is not None or finding.key is not None or "TOML" in sentence or ".jsonl" in sentence
+    assert finding.line is not None or finding.key is not None or finding.remedy
     assert (
         finding.remedy or "Did you mean" in sentence or " must be " in sentence or finding.line is not None
     ), sentence
     assert "Traceback" not in sentence
     assert len(sentence.splitlines()) == 1
     assert len(sentence) < 600
+    assert "\x1b" not in sentence
 
 
 def test_there_are_enough_of_them() -> None:
-    assert len(BROKEN) >= 60
+    assert len(BROKEN) >= 120
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        again("utf-8-sig"),
+        lambda where: (where / "train.toml").write_bytes(CONFIG.encode().replace(b"\n", b"\r\n")),
+        again("utf-8-sig", "tasks.jsonl"),
+        tasks('\n\n{"question": "a"}\r\n\n{"question": "b\u2028c"}\n\n'),
+        lambda where: (
+            instead("train.toml", lambda at: at.symlink_to("other.toml"))(where)
+            or (where / "other.toml").write_text(CONFIG)
+        ),
+    ],
+    ids=["a BOM", "CRLF", "a BOM in tasks", "blank lines and line ends inside text", "a link"],
+)
+async def test_what_only_looks_broken_is_taken(tmp_path: Path, change: Change) -> None:
+    write_project(tmp_path)
+    change(tmp_path)
+    assert await problems_of(tmp_path) == []

@@ -108,7 +108,7 @@ _TOKENS: TypeAdapter[_TokenLine] = TypeAdapter(_TokenLine)
 def parse_row(line: bytes) -> ChatRow | TokenRow:
     """The row of a line. Raises RowRefused."""
     try:
-        fields = json.loads(line)
+        fields = json.loads(line.rstrip(b"\r\n"))  # at its own end, an error's column is one of this line
     except UnicodeDecodeError as error:
         raise RowRefused(Reason.MALFORMED, "the line is not UTF-8 text") from error
     except json.JSONDecodeError as error:
@@ -117,6 +117,8 @@ def parse_row(line: bytes) -> ChatRow | TokenRow:
         ) from error
     except RecursionError as error:
         raise RowRefused(Reason.MALFORMED, "the line's JSON is nested too deeply") from error
+    except ValueError as error:  # a number of thousands of digits
+        raise RowRefused(Reason.MALFORMED, f"the line's JSON cannot be read: {error}") from error
     if not isinstance(fields, dict):
         raise RowRefused(Reason.MALFORMED, "the line is no JSON object")
     try:

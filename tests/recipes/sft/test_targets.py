@@ -207,7 +207,9 @@ def test_a_row_that_is_too_long_is_refused_with_its_length(renderer: PolicyRende
     ("line", "reason", "said"),
     [
         (b'{"messages": ', Reason.MALFORMED, "not JSON (column 14)"),
+        (b"[1,2\r\n", Reason.MALFORMED, "not JSON (column 5)"),
         (b"[1]", Reason.MALFORMED, "no JSON object"),
+        (b'{"input_ids": [' + b"9" * 5000 + b"]}", Reason.MALFORMED, "cannot be read"),
         (b'{"text": "x"}', Reason.MALFORMED, "neither 'messages' nor 'input_ids'"),
         (b'{"prompt": "x", "completion": "y"}', Reason.MALFORMED, "an older format"),
         (b'{"messages": []}', Reason.EMPTY, "messages is empty"),

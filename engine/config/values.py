@@ -1,0 +1,55 @@
+"""Values that no setting can have, whatever its type says: found before a type is asked, so that one sentence tells it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from engine.config.problems import Problem, named
+
+LARGEST = 2**53
+"""Larger whole numbers are no longer exact in JSON, and larger still no store takes them."""
+_OPTIONS = "runtime.config.options"  # numbers there are the episode's business
+
+
+def unusable_values(table: Mapping[str, Any], path_keys: tuple[str, ...]) -> Iterator[Problem]:
+    """A problem for each text that cannot be written, each path that is empty, each number out of all range."""
+    yield from _walk(table, "", frozenset(path_keys))
+
+
+def _walk(value: Any, key: str, path_keys: frozenset[str]) -> Iterator[Problem]:
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            inner_key = f"{key}.{name}" if key else str(name)
+            if (reason := _unwritable(str(name))) is not None:
+                yield Problem(f"the key {name!r} {reason}", key=inner_key, remedy="Write another key")
+            else:
+                yield from _walk(inner, inner_key, path_keys)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _walk(inner, key, path_keys)
+    elif isinstance(value, str):
+        if (reason := _unwritable(value)) is not None:
+            yield Problem(f"{named(key)} {reason}: {value!r}", key=key, remedy="Remove it")
+        elif not value.strip() and key in path_keys:
+            yield Problem(f"{named(key)} is empty", key=key, remedy="Write it, or leave the key out")
+    elif key != _OPTIONS and not key.startswith(f"{_OPTIONS}."):
+        yield from _number_problems(value, key)
+
+
+def _number_problems(value: Any, key: str) -> Iterator[Problem]:
+    if isinstance(value, float) and not math.isfinite(value):
+        yield Problem(f"{named(key)} must be a finite number, not {value}", key=key, remedy="Write a number")
+    elif isinstance(value, int) and abs(value) > LARGEST:
+        yield Problem(f"{named(key)} is too large a number", key=key, remedy=f"Write one up to {LARGEST}")
+
+
+def _unwritable(text: str) -> str | None:
+    if "\x00" in text:
+        return "holds a NUL character"
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return "holds half of a surrogate pair, which is no character"
+    return None
