@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import selectors
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,9 +13,24 @@ from loops_tui.options import Options
 from loops_tui.terminal import NoLog, guarded_stdio, is_terminal, say, signal_handlers
 
 SWITCH_SECONDS = 0.0005
-"""How long a thread may keep the interpreter while another waits for it. A key takes some five such turns from the
-terminal to the screen and back, and a run in the engine's thread computes all the time: with Python's own 5 ms a key
-would feel it."""
+"""How long another thread may keep the interpreter while the screen's waits for it. A key takes some five such turns from
+the terminal to the screen and back, and a run in the engine's thread computes all the time: with Python's own 5 ms a
+key would feel it."""
+TURN_SECONDS = 0.01
+"""How long the screen's thread may keep the interpreter while another waits for it. It computes for a few milliseconds and
+then waits for long, so that the others lose little; were they let in at every half millisecond, a picture would take
+twice as long."""
+
+
+class FirstInTurn(selectors.DefaultSelector):
+    """Waits for the events of a loop whose thread goes before all others of the process."""
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        sys.setswitchinterval(SWITCH_SECONDS)
+        try:
+            return super().select(timeout)
+        finally:
+            sys.setswitchinterval(TURN_SECONDS)
 
 
 def open_app(
@@ -49,10 +65,9 @@ def run_app(app: LoopsApp) -> int:
         say("loops-tui: this is no terminal; use `loops-tui runs`, `watch` and `run` here")
         return 2
     log_path = _log_path(app)
-    sys.setswitchinterval(SWITCH_SECONDS)
     try:
         with guarded_stdio(log_path):
-            status = asyncio.run(_session(app))
+            status = asyncio.run(_session(app), loop_factory=lambda: asyncio.SelectorEventLoop(FirstInTurn()))
     except NoLog as error:
         say(f"loops-tui: {error}")
         return 2

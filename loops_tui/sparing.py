@@ -7,7 +7,9 @@ is opened over another cost what differs between them. That is what makes a live
 
 from __future__ import annotations
 
+import math
 import re
+import time
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
@@ -19,6 +21,7 @@ from rich.control import Control
 from rich.segment import Segment
 from textual._compositor import ChopsUpdate, CompositorUpdate, LayoutUpdate
 from textual.app import App
+from textual.events import Event, InputEvent
 from textual.screen import Screen
 from textual.strip import Strip
 
@@ -100,6 +103,7 @@ class SparingApp[ResultT](App[ResultT]):
     def __init__(self, **settings: Any) -> None:
         """``settings`` are those of Textual's ``App``."""
         self.painted = Painted()
+        self.pressed_at = -math.inf  # when the last key or click came (monotonic)
         super().__init__(**settings)
 
     def on_mount(self) -> None:
@@ -108,6 +112,11 @@ class SparingApp[ResultT](App[ResultT]):
 
     def on_resize(self) -> None:
         self.painted.forget()
+
+    async def on_event(self, event: Event) -> None:
+        if isinstance(event, InputEvent):
+            self.pressed_at = time.monotonic()
+        await super().on_event(event)
 
     def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
         if isinstance(renderable, LayoutUpdate | ChopsUpdate):

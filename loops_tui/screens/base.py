@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual.binding import Binding, BindingType
-from textual.events import ScreenResume
+from textual.events import Idle, ScreenResume
 from textual.geometry import Size
 from textual.screen import Screen
 
@@ -76,6 +78,12 @@ class Banner(SpanPane):
 WIDTHS = [(0, "-narrow"), (110, "-wide"), (170, "-huge")]
 HEIGHTS = [(0, "-short"), (34, "-tall")]
 
+ANSWER_SECONDS = 0.1
+"""For how long after a key changes are taken for what it did, and painted at once. Textual paints 60 times a second, and
+what a key does often takes two pictures: the cursor moves, then what is said of its row changes."""
+TURNS = 10
+"""How many turns of the loop a change takes at most, as messages, from the widget of the key to the one that shows it."""
+
 
 class FedScreen(Screen[None]):
     """A screen whose rows come from the feed."""
@@ -101,6 +109,21 @@ class FedScreen(Screen[None]):
         self.HORIZONTAL_BREAKPOINTS = WIDTHS
         self.VERTICAL_BREAKPOINTS = HEIGHTS
         self._unreadable: str | None = None
+        self._paints_soon = False
+
+    def on_idle(self, event: Idle) -> None:
+        """Paint what a key has changed as soon as all of it is there, not with Textual's next frame."""
+        if time.monotonic() - self.app.pressed_at < ANSWER_SECONDS:
+            event.prevent_default()
+            if not self._paints_soon:
+                self._paints_soon = True
+                self.app.spawn(self._paint_soon())
+
+    async def _paint_soon(self) -> None:
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+        self._paints_soon = False
+        self._on_timer_update()
 
     def read_plan(self) -> ReadPlan | None:
         """What to read for this screen, as a function for the reading thread."""

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from engine.store.queries import StoreReader
 
 CLOCK_SECONDS = 1.0
+HELD = "held still (space), the run goes on"
 
 
 class RunScreen(RunPlaces):
@@ -136,16 +137,13 @@ class RunScreen(RunPlaces):
         if view.supervised and not self.supervised:
             self.become_supervised()
         self.show_rows()
+        self.press_early_keys()
 
     def show_rows(self) -> None:
         view = self.view
         if view is None:
             return
-        state = (("held, the run goes on  ", Tone.WARN),) if self.held else ()
-        self.query_one(TopLine).write(
-            [self.app.project_dir.name or "/", "Runs", view.run.name],
-            (*state, (view.run.run_id, Tone.DIM)),
-        )
+        self._write_top(view)
         shown = self._tab if self.tabbed else None
         found = self._show_clocks()
         if shown in (None, "overview"):
@@ -166,6 +164,14 @@ class RunScreen(RunPlaces):
         if keys_for != self._keys_for:
             self._keys_for = keys_for
             self.refresh_bindings()
+
+    def _write_top(self, view: RunView) -> None:
+        """Where one is, and that the view is held still: in a line that is always there, so that nothing moves."""
+        state = ((HELD, Tone.WARN), ("  ", Tone.PLAIN)) if self.held else ()
+        self.query_one(TopLine).write(
+            [self.app.project_dir.name or "/", "Runs", view.run.name],
+            (*state, (view.run.run_id, Tone.DIM)),
+        )
 
     def _show_clocks(self) -> list[Finding]:
         """What changes with time alone."""
@@ -209,9 +215,6 @@ class RunScreen(RunPlaces):
         view = self.view
         now = view.now if view is not None else time.time()
         return attempt_cells(row, now, mixed=view is not None and view.group_id is None)
-
-    def own_notice(self) -> str | None:
-        return "the view is held still; the run goes on (space lets it go)" if self.held else None
 
     def _want(self, wish: RunWish) -> None:
         """See something else of the run."""
@@ -290,8 +293,8 @@ class RunScreen(RunPlaces):
 
     def action_hold(self) -> None:
         self.held = not self.held
-        self.update_banner()
-        self.show_rows()
+        if self.view is not None:
+            self._write_top(self.view)
         if not self.held:
             self.app.poke()
 

@@ -1,7 +1,7 @@
 """Lines as spans of (safe text, tone), and the widgets that paint them line by line.
 
-A pane keeps the lines it shows. Given new ones it repaints only those that differ: that is what keeps a live screen
-within a slow connection's budget.
+A pane keeps the lines it shows. Given new ones it repaints only those that differ; of these the terminal gets the cells
+that do (``sparing``). That is what keeps a live screen within a slow connection's budget.
 """
 
 from __future__ import annotations
@@ -116,40 +116,6 @@ def strip_of(line: Line, width: int, palette: Palette, base: Style, over: Style 
     return Strip(segments, max(used, width))
 
 
-APART = 6  # cells between two changes, from which on painting them by themselves is cheaper
-
-
-def changed_cells(before: Line, after: Line, width: int) -> list[tuple[int, int]]:
-    """Where two lines of ``width`` cells differ, as (first cell, how many). Repainting only these is what keeps a
-    ticking clock from costing a whole line."""
-    if before == after:
-        return []
-    old, new = _cells(before, width), _cells(after, width)
-    if len(old) != len(new):  # a wide character stands at the edge
-        return [(0, width)]
-    runs: list[tuple[int, int]] = []
-    for place, (one, other) in enumerate(zip(old, new, strict=True)):
-        if one == other:
-            continue
-        if runs and place - sum(runs[-1]) < APART:
-            runs[-1] = (runs[-1][0], place - runs[-1][0] + 1)
-        else:
-            runs.append((place, 1))
-    return runs
-
-
-def _cells(line: Line, width: int) -> list[Span]:
-    """A line as one entry for each cell; the second half of a wide character is an empty text in its tone."""
-    cells: list[Span] = []
-    for text, tone in pad(line, width):
-        for char in text:
-            wide = cell_len(char) if not char.isascii() else 1
-            # A blank looks the same in every tone without a ground.
-            cells.append((char, tone if char != " " or tone in GROUNDED else Tone.PLAIN))
-            cells.extend([("", tone)] * (wide - 1))
-    return cells
-
-
 def palette_of(widget: Widget) -> Palette:
     """The palette of the app's theme: every app of this package has one."""
     return cast("Palette", widget.app.palette)  # pyright: ignore[reportAttributeAccessIssue]
@@ -197,12 +163,11 @@ class SpanPane(Widget):
         old, self._lines = self._lines, new
         if not self.is_mounted:
             return
-        width = self.size.width
         for y in range(min(self.size.height, max(len(old), len(new)))):
             before = old[y] if y < len(old) else BLANK
             after = new[y] if y < len(new) else BLANK
-            for x, cells in changed_cells(before, after, width):
-                self.refresh(Region(x, y, cells, 1))
+            if before != after:
+                self.refresh(Region(0, y, self.size.width, 1))
 
     def recompose_lines(self) -> None:
         """Ask :meth:`compose_lines` again (new data, new size)."""
@@ -271,8 +236,8 @@ class SpanView(LineView, can_focus=True):
             index = top + y
             before = old[index] if index < len(old) else BLANK
             after = lines[index] if index < len(lines) else BLANK
-            for x, cells in changed_cells(before, after, width):
-                self.refresh(Region(x, y, cells, 1))
+            if before != after:
+                self.refresh(Region(0, y, width, 1))
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)

@@ -237,21 +237,7 @@ class VirtualTable[ItemT](LineView, can_focus=True):
         for y in range(1, self.size.height):
             before, after = self._painted.get(y), self._state_of(top + y - 1)
             if before != after:
-                self._repaint_row(y, before, after)
-
-    def _repaint_row(
-        self, y: int, before: tuple[Cells | None, bool] | None, after: tuple[Cells | None, bool]
-    ) -> None:
-        """Repaint the cells of a row that differ, or all of it where more than that has changed."""
-        old, new = before[0] if before is not None else None, after[0]
-        if before is None or old is None or new is None or before[1] != after[1]:
-            self.refresh(Region(0, y, self.size.width, 1))
-            return
-        x = 2
-        for place, (_, _, width) in enumerate(self._layout_columns()):
-            if old[place] != new[place]:
-                self.refresh(Region(x, y, width, 1))
-            x += width + GAP
+                self.refresh(Region(0, y, self.size.width, 1))
 
     def _state_of(self, place: int) -> tuple[Cells | None, bool]:
         if place >= len(self._items):

@@ -14,7 +14,7 @@ from loops_tui.widgets.line_plot import (
     plot_lines,
     smoothed,
 )
-from loops_tui.widgets.spans import changed_cells, clip, pad, plain, spread, text_of, width_of
+from loops_tui.widgets.spans import clip, pad, plain, spread, text_of, width_of
 from loops_tui.widgets.spark import spark
 from loops_tui.widgets.stack_plot import stack_lines
 from loops_tui.widgets.step_bar import share_legend, share_shade, step_bar
@@ -29,19 +29,6 @@ def test_a_line_is_clipped_by_cells_with_an_ellipsis() -> None:
     assert width_of(wide) <= 5
     assert text_of(clip((("ab", Tone.DIM), ("cdef", Tone.GOOD)), 4)) == "abc…"
     assert clip(plain("abc"), 0) == ()
-
-
-def test_only_the_cells_that_differ_are_painted_again() -> None:
-    clock = (("step 3 ", Tone.DIM), ("12s", Tone.PLAIN))
-    assert changed_cells(clock, (("step 3 ", Tone.DIM), ("13s", Tone.PLAIN)), 20) == [(8, 1)]
-    assert changed_cells(clock, (("step 3 ", Tone.DIM), ("12s", Tone.BAD)), 20) == [(7, 3)]
-    assert changed_cells(clock, (("step 3 12s", Tone.DIM),), 7) == []
-    assert changed_cells(plain("a"), plain("a ", Tone.DIM), 10) == [(0, 1)]
-    assert changed_cells(plain("a "), (("a", Tone.PLAIN), (" ", Tone.DIM)), 10) == []
-    assert changed_cells(plain("漢b"), plain("漢c"), 10) == [(2, 1)]
-    assert changed_cells(plain("long line", Tone.DIM), (), 4) == [(0, 4)]
-    assert changed_cells(plain("1 two 3"), plain("2 two 4"), 10) == [(0, 7)]
-    assert changed_cells(plain("1 a long way 3"), plain("2 a long way 4"), 20) == [(0, 1), (13, 1)]
 
 
 def test_padding_fills_exactly() -> None:

@@ -3,8 +3,7 @@
 ``python -m tests.bench.key_latency [--keys 80] [--json]``
 
 The real app on a terminal of 120x40, the run in its engine's thread, the Loops server beside it as always. Two keys
-are measured, at random moments: holding the run's view still (a banner: the whole screen is laid out anew) and moving
-the cursor of the runs (a row left, a row entered, another run's details). ``own`` leaves out the time in which other
+are measured, at random moments: holding the run's view still (the top line says so) and moving the cursor of the runs (a row left, a row entered, another run's details). ``own`` leaves out the time in which other
 processes had the processors. Then the app is left idle, with no run: processor time and bytes.
 """
 
@@ -28,7 +27,7 @@ from tools.sample_store import fill
 
 TARGET_SECONDS = 0.050
 IDLE_SECONDS = 10.0
-HELD = "held, the run goes on"
+HELD = "held still"
 
 
 def pause_between(program: OnAPty, chance: random.Random) -> None:
