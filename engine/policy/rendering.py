@@ -7,6 +7,7 @@ renderer, checks the proof once more, and turns its records into the engine's ow
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -217,7 +218,7 @@ def load_renderer(
             "name one with [model] renderer"
         )
     for key in kwargs:  # the template itself would swallow a misspelt one in silence
-        if key not in str(tokenizer.chat_template):
+        if not re.search(rf"\b{re.escape(key)}\b", str(tokenizer.chat_template)):
             raise RenderingError(
                 f"the chat template of {model_name!r} has no setting {key!r} "
                 "([model] renderer_chat_template_kwargs)"
