@@ -44,30 +44,36 @@ async def test_a_publish_between_two_replies_shows_in_each_of_them(tmp_path: Pat
     assert second["lag/1/kl_sample_train_k3"] > 1e-6 > story.steps[0].metrics["lag/0/kl_sample_train_k3"]
 
 
-async def test_a_publish_waits_where_no_attempt_may_see_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("delta", "k", "group"), [(0, 1, 2), (1, 2, 4)])
+async def test_a_publish_waits_for_attempts_that_may_not_see_it(
+    tmp_path: Path, delta: int, k: int, group: int
+) -> None:
     config = make_held_project(tmp_path)
-    held = hold(config, 2)
+    held = hold(config, group)  # of the newest batch that begins with the first policy
     seen: list[bool] = []
 
     def let_go() -> None:
         seen.append(held.exists())
-        held.unlink(missing_ok=True)
+        if len(seen) == delta + 1:  # the first publish that has to wait
+            held.unlink()
 
     told = await train(
         config,
         *ASYNC,
         f"training.max_steps={STEPS}",
-        "training.max_policy_delta_in_trajectory=0",
+        f"training.max_steps_off_policy={k}",
+        f"training.max_policy_delta_in_trajectory={delta}",
         when=WhenPhase("waiting to publish", let_go),
     )
     assert told.outcome.state is RunState.DONE
-    assert seen == [True, *[False] * (STEPS - 1)]  # the first step was trained while group 2 was held
+    # The steps before were trained while the group was held, and published but for the last.
+    assert seen == [step <= delta for step in range(STEPS)]
     story = Story.of(tmp_path, told.run.run_id)
-    story.check(steps=STEPS, bound=1, shuffled=False)
+    story.check(steps=STEPS, bound=k, shuffled=False)
     story.check_shares()
-    assert all(row.version_min == row.version_max for row in story.attempts)
-    assert versions(config, told, 2) == [[0, 0]] * SIZE
-    assert story.steps[0].metrics["time/held_publish"] > 0
+    assert all((row.version_max or 0) - (row.version_min or 0) <= delta for row in story.attempts)
+    assert versions(config, told, group) == [[0, delta]] * SIZE
+    assert story.steps[delta].metrics["time/held_publish"] > 0
 
 
 @pytest.mark.parametrize("k", [1, 3])
