@@ -20,7 +20,7 @@ from tests.app.fake_loops import FakeLoops
 from tools.sample_store import Sample, fill
 
 SIZES = [(80, 24), (120, 40)]
-WAIT_SECONDS = 20.0  # a bound, not a measure: the machine may be busy
+WAIT_SECONDS = 60.0  # a bound, not a measure: the machine may be busy
 LIVE = "20261129-143501-k3f9"
 
 

@@ -161,7 +161,7 @@ class GradedApart(Episode[Line, None]):
         left = await grading.require_execution_sandbox().read("answer")
         async with grading.fresh_sandbox() as sandbox:
             await sandbox.write_tree({"answer": left})
-            done = await sandbox.exec("ls; grep -q right answer", timeout=30)
+            done = await sandbox.exec("ls; grep -q right answer", timeout=60)
             return float(done.exit_code == 0 and done.stdout == "answer\\n")
 """
 

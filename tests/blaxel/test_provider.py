@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from engine.sandboxes.blaxel import provider as module
 from engine.sandboxes.blaxel.memory import recall
 from engine.sandboxes.blaxel.provider import LABEL_MARK, BlaxelProvider
 from engine.sandboxes.naming import new_name
-from tests.blaxel.conftest import Make
+from tests.blaxel.conftest import GUARD, Make
 from tests.blaxel_emulator.faults import CREATE, DELETE, RECORDS, Fault
 from tests.blaxel_emulator.serving import Emulator
 from tests.sandboxes.traces import open_files
@@ -176,7 +177,7 @@ async def test_nothing_stays_open(
     async def live_and_die() -> None:
         name = new_name("test")
         box = await provider.create(SandboxSpec(name))
-        await box.exec("true", timeout=20)
+        await box.exec("true", timeout=60)
         await box.write_tree({"a": "b"})
         await provider.release(name)
 
@@ -194,17 +195,13 @@ async def test_nothing_stays_open(
     assert provider._doubtful == {}
 
 
-async def test_the_loop_is_never_blocked_while_sandboxes_start(make: Make) -> None:
-    """Not a bound on time, which this machine may not keep: the loop turns many times per sandbox."""
-    turns = 0
-
-    async def count() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    counting = asyncio.create_task(count())
-    await asyncio.gather(*(make() for _ in range(8)))
-    counting.cancel()
-    assert turns > 8 * 20
+async def test_nothing_holds_the_loop_up_while_sandboxes_start(make: Make) -> None:
+    """What could make it wait is done in threads (tests/bench/blaxel_start.py measures for how long it is held up)."""
+    GUARD.waits.clear()
+    GUARD.watched = threading.get_ident()
+    try:
+        made = await asyncio.gather(*(make() for _ in range(8)))
+        await asyncio.gather(*(box.exec("true", timeout=60) for box in made))
+    finally:
+        GUARD.watched = None
+    assert GUARD.waits == []

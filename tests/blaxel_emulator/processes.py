@@ -133,7 +133,7 @@ class Processes:
             if not self._box.workdir_made:
                 raise missing
         elif workdir != "/tmp":
-            found = await sandbox.exec(["test", "-d", workdir], timeout=20)
+            found = await sandbox.exec(["test", "-d", workdir], timeout=60)
             if found.exit_code != 0:
                 raise missing
 
@@ -224,7 +224,7 @@ class Processes:
             process.task.cancel()
             return
         number = "KILL" if how == "killed" else "TERM"
-        await self._sandbox().exec(f"kill -{number} -{process.pid}", timeout=20)
+        await self._sandbox().exec(f"kill -{number} -{process.pid}", timeout=60)
 
     def _overdue(self, process: Running) -> None:
         if process.status == "running" and self._box.sandbox is not None:

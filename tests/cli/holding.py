@@ -35,7 +35,7 @@ async def holding(project: Project, handle: RunHandle) -> Outcome:
     try:
         for attempt in range(HELD):
             leased = await sandboxes.source(4, attempt, lambda *_: None).acquire()
-            await leased.sandbox.exec("setsid sleep 1003 & echo work > file", timeout=20)
+            await leased.sandbox.exec("setsid sleep 1003 & echo work > file", timeout=60)
         await handle.recorder.flush()
         print(f"holding {handle.run_id}", file=sys.stderr, flush=True)
         seen = handle.control.wishes

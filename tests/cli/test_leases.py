@@ -235,7 +235,7 @@ class Held:
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.communicate(timeout=20)
+        self.process.communicate(timeout=60)
 
 
 @pytest.fixture
@@ -252,7 +252,7 @@ def hold(project_dir: Path) -> Iterator[list[Held]]:
     finally:
         for one in held:
             one.process.kill()
-            one.process.communicate(timeout=20)
+            one.process.communicate(timeout=60)
 
 
 def test_of_two_runs_one_is_killed(call: Call, project_dir: Path, hold: list[Held]) -> None:

@@ -77,7 +77,7 @@ def test_serving_until_a_signal(project_dir: Path) -> None:
     question = urllib.request.Request(
         f"{said['url']}/v1/loops/capabilities", headers={"Authorization": f"Api-Key {said['key']}"}
     )
-    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(question, timeout=30) as answer:
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(question, timeout=60) as answer:
         assert answer.status == 200
     taken = subprocess.run(
         [SCRIPT, "serve", "--json", "--dir", "other", "--port", said["url"].rsplit(":", 1)[1]],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -87,9 +86,7 @@ def test_a_file_of_another_format_does_not_flood(tmp_path: Path) -> None:
 
 def test_long_lines_are_fine(tmp_path: Path) -> None:
     path = lines(tmp_path, json.dumps({"id": "a", "question": "x" * 3_000_000}))
-    begun = time.monotonic()
     assert len(load_tasks(path, MyTask)[0].value.question) == 3_000_000
-    assert time.monotonic() - begun < 5
 
 
 def test_a_validator_that_raises_is_a_bad_line(tmp_path: Path) -> None:

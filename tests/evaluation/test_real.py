@@ -244,7 +244,7 @@ def test_a_killed_evaluation_is_stopped_and_its_sampler_can_be_ended(
     assert process.stderr is not None
     assert any("held-out tasks, 1000 attempts each" in line for line in process.stderr)
     os.killpg(process.pid, signal.SIGKILL)
-    process.communicate(timeout=30)
+    process.communicate(timeout=60)
     store.reconcile()
     (row,) = [row for row in store.reader().evals(made[1]) if row.eval_id not in before]
     assert row.state == "stopped"
@@ -366,7 +366,7 @@ def test_ctrl_c_releases_the_sampler(made: tuple[Path, str]) -> None:
     assert "is released" in rest
     assert "Traceback" not in rest
     with contextlib.suppress(BrokenPipeError):
-        process.communicate(timeout=10)
+        process.communicate(timeout=60)
     assert asyncio.run(newest_sampler(made[0])) == "INACTIVE"
 
 

@@ -62,7 +62,7 @@ async def live(project: Path, sandboxes: int) -> None:
             while True:
                 leased = await keeper.acquire(group_id=0, attempt=number)
                 await leased.sandbox.write_tree({"file": "x"})
-                await leased.sandbox.exec("cat file", timeout=30)
+                await leased.sandbox.exec("cat file", timeout=60)
                 await keeper.release(leased)
 
         await asyncio.gather(*(attempts(number) for number in range(sandboxes)))

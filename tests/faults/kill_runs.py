@@ -25,7 +25,7 @@ from engine.store.rows import RunState
 from tests.faults.kill_sandboxes import clean
 
 CONFIG = Path(__file__).parents[2] / "examples" / "tool_agent" / "train_local.toml"
-SERVER_SECONDS = 20.0
+SERVER_SECONDS = 60.0
 
 
 def start(project: Path) -> subprocess.Popen[str]:

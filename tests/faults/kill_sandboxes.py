@@ -47,7 +47,7 @@ async def live(project: Path, sandboxes: int, isolation: str) -> None:
             while True:
                 leased = await keeper.acquire(group_id=0, attempt=number)
                 await leased.sandbox.write_tree({f"deep/file{n}": b"x" * 1000 for n in range(5)})
-                await leased.sandbox.exec(_JOBS, env={"N": str(number)}, timeout=30)
+                await leased.sandbox.exec(_JOBS, env={"N": str(number)}, timeout=60)
                 await leased.sandbox.read("deep/file1")
                 await keeper.release(leased)
 

@@ -75,7 +75,7 @@ def answers(url: str, key: str) -> bool:
         f"{url}/v1/loops/capabilities", headers={"Authorization": f"Api-Key {key}"}
     )
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(question, timeout=20) as answer:
+    with opener.open(question, timeout=60) as answer:
         return answer.status == 200
 
 

@@ -17,8 +17,8 @@ from typing import Any, Self
 import httpx
 
 REPOSITORY = Path(__file__).parents[2]
-START_SECONDS = 30.0
-END_SECONDS = 15.0
+START_SECONDS = 90.0
+END_SECONDS = 60.0
 KEY = "test-key-5d8f"
 
 
@@ -110,7 +110,7 @@ class ServerProcess:
     def client(self, **options: Any) -> httpx.Client:
         """A plain HTTP client with the key."""
         headers = {"Authorization": f"Api-Key {self.key}", **options.pop("headers", {})}
-        return httpx.Client(base_url=self.url, headers=headers, timeout=30.0, **options)
+        return httpx.Client(base_url=self.url, headers=headers, timeout=90.0, **options)
 
     def stats(self) -> dict[str, Any]:
         with self.client() as client:

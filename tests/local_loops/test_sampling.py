@@ -217,7 +217,7 @@ def test_a_caller_that_leaves_ends_its_generation(server: ServerProcess, sampler
         await asyncio.gather(*asking, return_exceptions=True)
 
     asyncio.run(leave())
-    deadline = time.monotonic() + 20.0
+    deadline = time.monotonic() + 60.0
     while (stats := server.stats())["live"] + stats["waiting"] > 0 or stats["aborted"] == before:
         assert time.monotonic() < deadline, stats
     assert stats["aborted"] > before
@@ -229,7 +229,7 @@ def test_the_adapter_is_discoverable(sampler: SamplingClient, run: TrainingClien
 
 
 def test_a_base_model_sampler_stands_alone(service: ServiceClient, sampler: SamplingClient) -> None:
-    base = service.create_sampling_client(base_model="tiny", ready_timeout=10.0)
+    base = service.create_sampling_client(base_model="tiny", ready_timeout=60.0)
     answer = _sample(base, max_tokens=6, seed=4)
     # A fresh adapter changes nothing, so both are the same policy.
     assert answer.sequences[0].tokens == _sample(sampler, max_tokens=6, seed=4).sequences[0].tokens

@@ -113,7 +113,7 @@ async def test_every_second_step_and_the_last_one(store: Store) -> None:
 async def test_the_next_step_does_not_wait_for_a_checkpoint(store: Store) -> None:
     bench = Bench(store, 1)
     bench.loops.go.clear()
-    await asyncio.wait_for(bench.step(1), 10)
+    await asyncio.wait_for(bench.step(1), 60)
     assert (await bench.rows())["step-000001"].state is CheckpointState.SAVING
     second = asyncio.create_task(bench.step(2))
     await asyncio.sleep(0)
@@ -169,7 +169,7 @@ async def test_a_checkpoint_that_takes_too_long_holds_no_end_up(store: Store) ->
     bench = Bench(store, None)
     await bench.step(1)
     bench.loops.go.clear()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await bench.saver.last("interrupt", timeout=0.05)
         await bench.saver.close()
     row = (await bench.rows())["step-000001"]

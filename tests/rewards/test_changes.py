@@ -17,7 +17,7 @@ FILES = {**WORKSPACE, "data/one.txt": "1\n", "notes.md": "# Notes\n"}
 async def acted(sandbox: Sandbox, command: str) -> Sandbox:
     """The sandbox after the agent ran a command in it."""
     await sandbox.write_tree(FILES)
-    done = await sandbox.exec(command, timeout=30)
+    done = await sandbox.exec(command, timeout=60)
     assert done.ok, done
     return sandbox
 

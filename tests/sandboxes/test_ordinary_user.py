@@ -47,7 +47,7 @@ def test_isolation_as_an_ordinary_user(tmp_path_factory: pytest.TempPathFactory)
         timeout=110,
         check=False,
     )
-    subprocess.run(["rm", "-rf", str(place)], check=True, timeout=30)
+    subprocess.run(["rm", "-rf", str(place)], check=True, timeout=60)
     if "Permission denied" in done.stderr and not done.stdout:
         pytest.skip(f"this machine does not let another user run the tests: {done.stderr.strip()[-200:]}")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]

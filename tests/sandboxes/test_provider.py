@@ -88,21 +88,21 @@ async def test_a_provider_survives_the_death_of_its_broker(make: Make, provider:
     assert link is not None
     await asyncio.to_thread(end, link.pid)
     with pytest.raises(SandboxGone):
-        await box.exec("true", timeout=10)
+        await box.exec("true", timeout=60)
     fresh = await make()
-    assert (await fresh.exec("echo again", timeout=10)).stdout == "again\n"
+    assert (await fresh.exec("echo again", timeout=60)).stdout == "again\n"
 
 
 async def test_release_is_idempotent_and_complete(provider: LocalProvider, project: Path) -> None:
     box = await provider.create(SandboxSpec(new_name("test"), {"kind": "one"}))
-    await box.exec("setsid sleep 1001 & trap '' TERM; setsid sleep 1002 &", timeout=10)
+    await box.exec("setsid sleep 1001 & trap '' TERM; setsid sleep 1002 &", timeout=60)
     outcomes = await asyncio.gather(*(provider.release(box.name) for _ in range(3)))
     assert ReleaseOutcome.RELEASED in {released.outcome for released in outcomes}
     assert traces(project) == [t for t in traces(project) if "broker" in t]
     assert (await provider.release(box.name)).outcome is ReleaseOutcome.ALREADY_GONE
     assert (await provider.release("ltui-never-was")).outcome is ReleaseOutcome.ALREADY_GONE
     with pytest.raises(SandboxGone):
-        await box.exec("true", timeout=10)
+        await box.exec("true", timeout=60)
     with pytest.raises(InvalidRequest):
         await provider.release("../../etc")
 
@@ -213,7 +213,7 @@ async def test_the_fallbacks(project: Path, isolation: str, tmp_path: Path) -> N
     assert box.isolation == isolation
     await box.write_tree({"a/b": "x", "locked/in": "x"})
     assert await box.read("/work/a/b") == b"x"
-    done = await box.exec("cat a/b; pwd; setsid sleep 1001 & chmod 000 locked", timeout=10)
+    done = await box.exec("cat a/b; pwd; setsid sleep 1001 & chmod 000 locked", timeout=60)
     assert done.stdout == f"x{box.workdir}\n"
     cut = await box.exec("trap '' TERM; (setsid env -i sleep 1002 &); sleep 1003", timeout=0.3)
     assert cut.status == "timed_out"
@@ -223,17 +223,17 @@ async def test_the_fallbacks(project: Path, isolation: str, tmp_path: Path) -> N
         secret.write_text("very-secret")
         os.chmod(secret, 0o644)
         stolen = await box.exec(
-            f"cat {secret} {project}/.env; ls {tmp_path} /home /root; touch /tmp/mine", timeout=10
+            f"cat {secret} {project}/.env; ls {tmp_path} /home /root; touch /tmp/mine", timeout=60
         )
         assert stolen.stdout == ""
         assert "mine" not in os.listdir("/tmp")
-        link = await box.exec(f"ln -s {project} out; ls out; cat out/.env", timeout=10)
+        link = await box.exec(f"ln -s {project} out; ls out; cat out/.env", timeout=60)
         assert link.stdout == ""
-        killed = await box.exec(f"kill -0 {os.getpid()} && echo can", timeout=10)
+        killed = await box.exec(f"kill -0 {os.getpid()} && echo can", timeout=60)
         assert "can" not in killed.stdout
-        net = await box.exec(["bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/22 && echo connected"], timeout=10)
+        net = await box.exec(["bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/22 && echo connected"], timeout=60)
         assert "ermission" in net.stderr
-    await box.exec("sleep 1004 &", timeout=10)
+    await box.exec("sleep 1004 &", timeout=60)
     await provider.release(box.name)
     assert [t for t in traces(project) if box.name in t] == []
     await provider.aclose()

@@ -68,7 +68,7 @@ async def hold(project: Path, step: str, isolation: str) -> None:
         leased = await keeper.acquire(group_id=1, attempt=2)
         await leased.sandbox.write_tree({"locked/file": "x"})
         await leased.sandbox.exec(
-            "setsid sleep 1001 & (trap '' TERM; setsid sleep 1002) & chmod 000 locked", timeout=10
+            "setsid sleep 1001 & (trap '' TERM; setsid sleep 1002) & chmod 000 locked", timeout=60
         )
         if step == "using":
             print(leased.name, flush=True)

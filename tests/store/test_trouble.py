@@ -136,7 +136,7 @@ def test_a_lock_that_stays_is_reported_once_and_at_close(
     with pytest.raises(StoreError, match="locked"):
         recorder.log("info", "run", "refused")
     with pytest.raises(StoreError, match="locked"):
-        recorder.flush_blocking(timeout=10)
+        recorder.flush_blocking(timeout=60)
     with pytest.raises(StoreError, match="1 rows are lost"):
         store.close()
     other.close()

@@ -113,7 +113,7 @@ def test_writers_behind_the_screen_s_back_end_in_the_log(project: Path) -> None:
     with Session(project, "noisy") as session:
         session.until("tool_agent")
         log = project / ".loops" / "app.log"
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         noises = (
             "ON-FD-1",
             "ON-FD-2",
