@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from textual.events import Key
+
 from loops_tui.screens.base import FedScreen
 from loops_tui.screens.run_asks import ask, ask_to_go_on, makes_sense
 from loops_tui.screens.run_panes import LogPane
@@ -9,6 +11,7 @@ from loops_tui.screens.run_plot import CurvePane
 from loops_tui.screens.run_read import RunView
 from loops_tui.widgets.filter_line import FilterLine
 
+EARLY_KEYS = 8  # kept at most until the run's rows come
 ASKS = frozenset({"stop", "abort", "pause", "resume", "save_checkpoint", "resume_run"})
 
 
@@ -19,6 +22,7 @@ class RunControls(FedScreen):
         super().__init__()
         self.run_id = run_id
         self.view: RunView | None = None
+        self._early: list[str] = []
 
     @property
     def log_view(self) -> LogPane:
@@ -31,6 +35,21 @@ class RunControls(FedScreen):
     def show_overview(self) -> None:
         """Bring the plot into view, where panes are shown one at a time."""
         raise NotImplementedError
+
+    def on_key(self, event: Key) -> None:
+        """A key that means nothing yet, because nothing is known of the run: pressed again as soon as that is."""
+        if self.view is None and event.key not in self.active_bindings and len(self._early) < EARLY_KEYS:
+            self._early.append(event.key)
+            event.stop()
+
+    def on_screen_suspend(self) -> None:
+        self._early.clear()  # whoever comes back later has forgotten them
+
+    def press_early_keys(self) -> None:
+        """What was pressed before the run's rows came."""
+        early, self._early = self._early, []
+        for key in early:
+            self.app.call_later(self.app.simulate_key, key)  # from the app: what a screen sends bubbles no higher
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         view = self.view if self.is_mounted else None

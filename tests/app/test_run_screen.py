@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from engine.store.queries import StoreReader
 from engine.store.rows import AttemptState, CommandState, GroupRow, GroupState, RunState, StepRow
 from engine.store.store import Store
 from loops_tui.screens.run import RunScreen
+from loops_tui.screens.run_read import RunView, RunWatch, RunWish
 from loops_tui.screens.runs import RunsScreen
 from loops_tui.screens.transcript import TranscriptScreen
 from loops_tui.widgets.confirm import Ask
@@ -243,3 +246,46 @@ async def test_a_run_without_anything_yet(project: Path, store: Store) -> None:
         await until_shown(pilot, app, "brand_new")
         await pilot.press("enter")
         await until_shown(pilot, app, "○ created", "the run is starting", "No groups yet", "No attempts yet")
+
+
+@pytest.fixture
+def rows_may_come(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """A run's rows come once this is set."""
+    gate, read = threading.Event(), RunWatch.read
+
+    def read_late(watch: RunWatch, reader: StoreReader, wish: RunWish) -> RunView:
+        assert gate.wait(20)
+        return read(watch, reader, wish)
+
+    monkeypatch.setattr(RunWatch, "read", read_late)
+    return gate
+
+
+async def test_a_key_that_is_pressed_before_the_rows_come_is_kept(
+    project: Path, rows_may_come: threading.Event
+) -> None:
+    app = make_app(project)
+    async with app.run_test(size=NARROW) as pilot:
+        await until_shown(pilot, app, "tool_agent")
+        app.open_run(LIVE)
+        await until(pilot, lambda: isinstance(app.screen, RunScreen), "the run's screen is open")
+        await pilot.press("P")
+        assert isinstance(app.screen, RunScreen)
+        rows_may_come.set()
+        await until(pilot, lambda: isinstance(app.screen, Ask), "it asks before it pauses")
+
+
+async def test_leaving_before_the_rows_come_forgets_what_was_pressed(
+    project: Path, rows_may_come: threading.Event
+) -> None:
+    app = make_app(project)
+    async with app.run_test(size=NARROW) as pilot:
+        await until_shown(pilot, app, "tool_agent")
+        app.open_run(LIVE)
+        await until(pilot, lambda: isinstance(app.screen, RunScreen), "the run's screen is open")
+        await pilot.press("A", "2")
+        await until(pilot, lambda: not isinstance(app.screen, RunScreen), "the configs are shown")
+        rows_may_come.set()
+        await pilot.press("escape")
+        await until_shown(pilot, app, "policy v15")
+        assert isinstance(app.screen, RunScreen)
