@@ -27,6 +27,7 @@ from loops_tui.commands.output import (
     open_project_store,
     person_there,
 )
+from loops_tui.commands.printed import to_draw_on
 from loops_tui.lease_words import coarse
 
 if TYPE_CHECKING:
@@ -240,7 +241,7 @@ def _progress(out: Output) -> Iterator[Callable[[DownloadProgress], None]]:
         DownloadColumn(),
         TransferSpeedColumn(),
     )
-    with Progress(*columns_, console=Console(stderr=True), transient=True) as bar:
+    with Progress(*columns_, console=Console(file=to_draw_on(sys.stderr)), transient=True) as bar:
         task = bar.add_task("", total=None)
 
         def draw(progress: DownloadProgress) -> None:

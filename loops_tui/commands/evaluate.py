@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loops_tui.commands.output import DONE, FAILED, Output, UsageError, columns, open_project_store
+from loops_tui.commands.printed import to_draw_on
 from loops_tui.widgets.safe_text import safe
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def _progress(out: Output) -> Iterator[Callable[[str], None]]:
     def show(text: str) -> None:
         nonlocal said
         if terminal:
-            print(f"\r\x1b[K{safe(text, 200)}", end="", file=sys.stderr, flush=True)
+            print(f"\r\x1b[K{safe(text, 200)}", end="", file=to_draw_on(sys.stderr), flush=True)
         elif time.monotonic() - said >= _SAY_SECONDS:
             said = time.monotonic()
             out.note(text)
@@ -73,7 +74,7 @@ def _progress(out: Output) -> Iterator[Callable[[str], None]]:
         yield show
     finally:
         if terminal:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+            print("\r\x1b[K", end="", file=to_draw_on(sys.stderr), flush=True)
 
 
 def value(row: EvalRow) -> dict[str, Any]:

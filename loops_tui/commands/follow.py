@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TextIO
 
+from loops_tui.commands.printed import harmless_printing, to_draw_on
 from loops_tui.scores import score_words
 from loops_tui.widgets.safe_text import safe, safe_lines
 
@@ -87,8 +88,8 @@ def progress_sink(stream: TextIO) -> Iterator[Sink]:
     if not stream.isatty():
         yield PlainSink(stream)
         return
-    sink = TerminalSink(stream)
-    with sink.bar:
+    sink = TerminalSink(to_draw_on(stream))
+    with sink.bar, harmless_printing(drawn=True):  # the bar takes what is printed, to show it above itself
         yield sink
 
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
+from loops_tui.commands.printed import harmless_printing
 from loops_tui.widgets.safe_text import safe
 
 DONE, FAILED, BAD_INPUT, STOPPED, INTERRUPTED = 0, 1, 2, 3, 130
@@ -116,7 +117,7 @@ def carry_out(
     ``failure`` makes the JSON value of a command that failed before it had printed its own.
     """
     try:
-        with out.undisturbed():
+        with harmless_printing(), out.undisturbed():
             return work()
     except KeyboardInterrupt:
         sentence, status = "interrupted", INTERRUPTED
