@@ -28,7 +28,7 @@ class Estimate:
 
     ``attempts`` of an unmeasured estimate is a lower bound: groups that teach nothing are sampled again. Times are in
     seconds: ``wall_low`` with the configured concurrency packed without a gap, ``wall_high`` one attempt after another.
-    None: the config does not bound it.
+    None: the config does not bound it. Evaluations and what comes before the first step are in none of them.
     """
 
     measured: bool
@@ -63,8 +63,8 @@ def estimate(
         prompts: float | None = attempts * measured.prompt_tokens_per_attempt
         sampled: float | None = attempts * measured.sampled_tokens_per_attempt
         sandbox_hours = attempts * measured.sandbox_seconds / 3600.0
-        work, updates = attempts * measured.attempt_seconds, steps * measured.update_seconds
-        low, high = work / slots + updates, work + updates
+        low = shortest(steps, slots, settings.max_steps_off_policy, measured)
+        high = attempts * measured.attempt_seconds + steps * measured.update_seconds
     else:
         attempts = float(steps * batch)
         turns = turn_limit(options)
@@ -89,6 +89,21 @@ def estimate(
         ),
         currency=settings.prices.currency,
     )
+
+
+def shortest(steps: int, slots: int, off_policy: int, measured: Measured) -> float:
+    """Seconds below which no schedule gets: whatever waits for something else is packed without a gap.
+
+    In sync mode (``off_policy`` 0) sampling and updates take turns. Where samples may be k updates old, they overlap,
+    and three things bound a run: all updates after the first attempt; all that samples before the last update; and,
+    k + 1 steps apart, an attempt that has to wait for an update that had to wait for an attempt.
+    """
+    update, attempt = measured.update_seconds, measured.slot_seconds
+    sampling = steps * measured.attempts_per_step * attempt / slots
+    chained = steps / (off_policy + 1) * (attempt + update)
+    if off_policy == 0:
+        return max(chained, sampling + steps * update)
+    return max(chained, sampling + update, steps * update + attempt)
 
 
 def turn_limit(options: Any) -> int | None:
@@ -158,7 +173,8 @@ def lines(found: Estimate, settings: Settings) -> Iterator[str]:
         )
     together = f"{settings.max_concurrent_rollouts} at once"
     if found.measured:
-        wall = f"from {_time(found.wall_low)} ({together}, without a gap) to {_time(found.wall_high)} (one by one)"
+        how = "without a gap" if settings.max_steps_off_policy == 0 else "sampling while it trains"
+        wall = f"from {_time(found.wall_low)} ({together}, {how}) to {_time(found.wall_high)} (one by one)"
         yield f"  wall time, updates included: {wall}"
     else:
         wall = f"at most {_time(found.wall_low)} ({together}) or {_time(found.wall_high)} (one by one)"

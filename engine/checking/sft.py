@@ -62,7 +62,9 @@ async def check_data(project: Project, report: CheckReport, told: Callable[[str]
     finally:
         stopped.set()  # a check that is cancelled leaves no thread at work
     if len(train):
-        report.lines += list(_training_lines(project, train))
+        steps, tokens = _amounts(project, train)
+        report.estimate = {"measured": False, "steps": steps, "tokens": tokens}
+        report.lines += list(_training_lines(project, steps, tokens))
         report.lines += list(_sample_lines(train, renderer))
 
 
@@ -110,19 +112,24 @@ def _tell(project: Project, name: str, data: PreparedData, report: CheckReport) 
         )
 
 
-def _training_lines(project: Project, data: PreparedData) -> Iterator[str]:
+def _amounts(project: Project, data: PreparedData) -> tuple[int, int]:
+    """Steps of a run over the data, and tokens that go through the trainer in them."""
     training = project.sft.training
-    steps, batch = steps_of_run(data.lengths, training), f"{training.batch_size} samples"
+    steps = steps_of_run(data.lengths, training)
+    all_epochs = steps_of_run(data.lengths, training.model_copy(update={"max_steps": None}))
+    share = min(1.0, steps / max(1, all_epochs))
+    return steps, round(training.epochs * data.summary.tokens * share)
+
+
+def _training_lines(project: Project, steps: int, tokens: int) -> Iterator[str]:
+    training = project.sft.training
+    batch = f"{training.batch_size} samples"
     if training.batch_tokens is not None:
         batch = f"up to {training.batch_tokens:,} tokens"
     yield f"Training: {steps:,} steps of {batch}, {_count(training.epochs, 'epoch')}; loss {training.loss_aggregation}"
     warmup = f" after {training.warmup_steps} steps of warm-up" if training.warmup_steps else ""
     yield f"Learning rate: {training.learning_rate:g}, {training.schedule}{warmup}"
-    whole = training.epochs * data.summary.tokens
-    share = min(
-        1.0, steps / max(1, steps_of_run(data.lengths, training.model_copy(update={"max_steps": None})))
-    )
-    yield f"Estimate: {round(whole * share):,} tokens through the trainer"
+    yield f"Estimate: {tokens:,} tokens through the trainer"
 
 
 def _sample_lines(data: PreparedData, renderer: PolicyRenderer) -> Iterator[str]:

@@ -26,6 +26,9 @@ class Measured:
     prompt_tokens_per_attempt: float  # over all calls of an attempt
     sampled_tokens_per_attempt: float
     attempt_seconds: float  # from its start to its end, grading included
+    slot_seconds: (
+        float  # of those, what it spent on sampling and acting: so long it held one of the run's slots
+    )
     sandbox_seconds: float  # that a lease existed, per attempt; 0.0 without sandboxes
     update_seconds: float  # training and publishing, per step
 
@@ -51,9 +54,11 @@ class MeasuredQueries:
                 return None
             marks = ", ".join("?" * len(runs))
             steps, update = _steps(connection, runs, marks)
-            attempts, calls, prompts, sampled, seconds = connection.execute(
+            attempts, calls, prompts, sampled, seconds, in_slot = connection.execute(
                 "SELECT count(*), avg(a.turns), avg(a.prompt_tokens), avg(a.sampled_tokens), "
-                "avg(CASE WHEN a.ended_at > a.started_at THEN a.ended_at - a.started_at END) "
+                "avg(CASE WHEN a.ended_at > a.started_at THEN a.ended_at - a.started_at END), "
+                "avg(coalesce(json_extract(a.timeline, '$.sampling[2]'), 0.0) + "
+                "coalesce(json_extract(a.timeline, '$.acting[2]'), 0.0)) "
                 "FROM attempts a JOIN groups g USING (run_id, group_id) "
                 f"WHERE run_id IN ({marks}) AND g.eval_id IS NULL AND a.ended_at IS NOT NULL "
                 "AND a.state != 'cancelled'",
@@ -74,6 +79,7 @@ class MeasuredQueries:
             prompt_tokens_per_attempt=prompts or 0.0,
             sampled_tokens_per_attempt=sampled or 0.0,
             attempt_seconds=seconds or 0.0,
+            slot_seconds=in_slot or 0.0,
             sandbox_seconds=(leased or 0.0) / attempts,
             update_seconds=update,
         )

@@ -28,7 +28,8 @@ Make = Callable[..., Project]
 
 
 def record(project: Project, *, steps: int, groups: int, attempts: int, calls: int) -> None:
-    """A finished run of the project: ``groups`` groups a step, each attempt 4 s long, each update 6 s."""
+    """A finished run of the project: ``groups`` groups a step, each attempt 4 s long, 3 of them in its slot, each
+    update 6 s."""
     now = time.time()
     with Store.open(project.working_dir) as store:
         run = RunRow(
@@ -56,6 +57,11 @@ def record(project: Project, *, steps: int, groups: int, attempts: int, calls: i
                             sampled_tokens=20,
                             started_at=now,
                             ended_at=now + 4.0,
+                            timeline={
+                                "acting": [now, now + 3.0, 1.0],
+                                "sampling": [now, now + 3.0, 2.0],
+                                "grading": [now + 3.0, now + 4.0, 1.0],
+                            },
                         )
                     )
         recorder.group(GroupRow("r1", -1, GroupState.EVALUATED, "t", 0, eval_id="base"))
@@ -92,9 +98,29 @@ async def test_afterwards_it_is_what_earlier_runs_measured(make: Make) -> None:
     assert found["calls"] == 80 * 3
     assert found["prompt_tokens"] == 80 * 100
     assert found["sampled_tokens"] == 80 * 20
-    assert found["wall_low"] == pytest.approx(80 * 4 / 2 + 10 * 6)
+    assert found["wall_low"] == pytest.approx(80 * 3 / 2 + 10 * 6)  # an attempt is graded outside of its slot
     assert found["wall_high"] == pytest.approx(80 * 4 + 10 * 6)
     assert "from what an earlier run measured: 80 attempts (2.00 × 10 steps × 1 × 4" in lines
+
+
+@pytest.mark.parametrize(
+    ("slots", "k", "low"),
+    [
+        (2, 1, 80 * 3 / 2 + 6),  # sampling is what takes long; the last update comes after it
+        (80, 4, 10 * 6 + 3),  # the updates are, and the first waits for an attempt
+        (80, 1, 10 * 6 + 3),
+        (8, 0, 10 * (80 / 10 * 3 / 8 + 6)),  # by turns
+        (80, 0, 10 * (3 + 6)),  # a step is no shorter than an attempt and an update
+    ],
+)
+async def test_the_least_time_knows_what_overlaps(make: Make, slots: int, k: int, low: float) -> None:
+    mode = () if k == 0 else ("training.mode=async", f"training.max_steps_off_policy={k}")
+    project = make(overrides=(f"training.max_concurrent_rollouts={slots}", "training.max_steps=10", *mode))
+    record(project, steps=2, groups=2, attempts=4, calls=3)
+    found, lines = await estimate(project)
+    assert found["wall_low"] == pytest.approx(low)
+    assert found["wall_high"] == pytest.approx(80 * 4 + 10 * 6)
+    assert ("sampling while it trains" in lines) is (k > 0)
 
 
 async def test_a_bound_that_the_estimate_passes_is_warned_about(make: Make) -> None:
