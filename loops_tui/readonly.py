@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from textual.actions import ActionParseResult, parse
+from textual.widget import Widget
 
 from engine.store.errors import StoreError
 from loops_tui.loops_ports import ActFailed
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from engine.hosting.cleanup import CleanupReport
     from engine.store.queries import StoreReader
     from engine.store.store import Store
+    from loops_tui.app import LoopsApp
 
 REFUSAL = "this app only looks on (--readonly): nothing is changed from here"
 
@@ -32,8 +34,8 @@ CHANGES = frozenset({
     "delete", "delete_run", "delete_record",
     # sandboxes
     "release", "clean_up",
-    # checkpoints
-    "save_now", "deactivate", "deploy", "download", "try_it",
+    # checkpoints; what Loops says of them and of runs is stored
+    "account", "refresh_list", "save_now", "deactivate", "deploy", "download", "try_it",
     # configs; a check stores its report
     "check", "save", "save_as", "copy_example", "new_config", "delete_config", "rename_config",
 })  # fmt: skip
@@ -43,6 +45,11 @@ CHANGES = frozenset({
 def name_of(action: str | ActionParseResult) -> str:
     """``stop`` for ``screen.stop`` and for ``stop('now')``."""
     return (parse(action) if isinstance(action, str) else action)[1]
+
+
+def may_act(widget: Widget) -> bool:
+    """Whether a text may name keys that change something: not in an app that only looks on."""
+    return not cast("LoopsApp", widget.app).options.readonly
 
 
 class ReadOnly(StoreError):

@@ -11,6 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.widgets import TextArea
 
 from loops_tui.feed import ReadPlan
+from loops_tui.readonly import may_act
 from loops_tui.screens.config_acts import Acts
 from loops_tui.screens.config_buffers import Unopened
 from loops_tui.screens.config_desk import Desk, Document
@@ -237,7 +238,7 @@ class ConfigScreen(ConfigLayout):
 
     def own_notice(self) -> str | None:
         trouble = self._found.trouble if self._found is not None else None
-        return trouble or notice(self.document, self._elsewhere)
+        return trouble or notice(self.document, self._elsewhere, acts=may_act(self))
 
     def estimate(self) -> list[str]:
         """What the newest report says that a run takes."""

@@ -10,6 +10,7 @@ from textual.app import ComposeResult
 from textual.containers import Container, Horizontal, Vertical
 
 from loops_tui.lease_words import counted
+from loops_tui.readonly import may_act
 from loops_tui.screens.base import Banner, FedScreen, TopLine
 from loops_tui.screens.config_acts import Acts
 from loops_tui.screens.config_cursor import MOST_SCANNED, setting_at
@@ -189,7 +190,7 @@ class ConfigLayout(FedScreen):
         check = checks[self._report] if self._report < len(checks) else None
         path = self.document.path if self.document else self.root
         checking = self.document is not None and self.acts.checking is self.document
-        report.write(report_entries(check, path, checking))
+        report.write(report_entries(check, path, checking, acts=may_act(self)))
         entitle(report, *report_title(checks, self._report, time.time()))
 
     def _show_changes(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from loops_tui.readonly import may_act
 from loops_tui.screens.config_text import hint_lines, setting_lines, welcome
 from loops_tui.widgets.spans import Line, SpanPane
 
@@ -44,4 +45,4 @@ class Welcome(SpanPane):
         self.can_focus = False
 
     def compose_lines(self, width: int, height: int) -> list[Line]:
-        return welcome(width)
+        return welcome(width, acts=may_act(self))

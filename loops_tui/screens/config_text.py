@@ -90,32 +90,36 @@ def nothing_found(trouble: str | None) -> list[Line]:
     return [plain(safe(trouble, 300) if trouble else "Looking for configs …", Tone.DIM)]
 
 
-def welcome(width: int) -> list[Line]:
+def welcome(width: int, *, acts: bool = True) -> list[Line]:
     """What stands where the editor would be, while no config is open."""
-    said = [
-        ("Choose a config from the list and press enter.", Tone.PLAIN),
-        ("", Tone.PLAIN),
-        ("A bundled example can be looked at, checked and run as it is. To change one, press c: its whole directory "
-         "is copied into the project, and the copy opens here.", Tone.DIM),
-    ]  # fmt: skip
+    said = [("Choose a config from the list and press enter.", Tone.PLAIN)]
+    if acts:
+        said += [
+            ("", Tone.PLAIN),
+            ("A bundled example can be looked at, checked and run as it is. To change one, press c: its whole "
+             "directory is copied into the project, and the copy opens here.", Tone.DIM),
+        ]  # fmt: skip
     return [plain(f" {piece}", tone) for text, tone in said for piece in wrap(text, max(10, width - 2))]
 
 
-def notice(document: Document | None, elsewhere: Mapping[Path, int]) -> str | None:
-    """What must be known of the open config. ``elsewhere``: configs that other processes are editing."""
+def notice(document: Document | None, elsewhere: Mapping[Path, int], *, acts: bool = True) -> str | None:
+    """What must be known of the open config. ``elsewhere``: configs that other processes are editing; ``acts``: whether
+    keys may change anything."""
     if document is None:
         return None
     name = document.file.name
     if document.outside == "changed":
-        return f"{name} has changed on the disk: ^s asks which text counts, f9 shows both"
+        return f"{name} has changed on the disk: {'^s asks which text counts, ' if acts else ''}f9 shows both"
     if document.outside == "gone":
-        return f"{name} is gone from the disk; ^s writes it again"
+        return f"{name} is gone from the disk" + ("; ^s writes it again" if acts else "")
     if document.restored_at is not None and document.modified:
         at = time.strftime("%H:%M on %d %b", time.localtime(document.restored_at))
         return f"Restored what was typed and not saved until {at}: ^s saves it, f9 shows or drops it"
     if document.path in elsewhere:
         return f"{name} is being edited in another loops-tui (pid {elsewhere[document.path]})"
     if document.file.bundled:
+        if not acts:
+            return "A bundled example"
         return "A bundled example, to look at, check and run; c copies it into the project, where it can be changed"
     return None
 
@@ -207,15 +211,11 @@ def report_title(checks: Sequence[CheckRow], chosen: int, now: float) -> tuple[s
     return "Check", f"{which}{_when(check.created_at, now)}"
 
 
-def report_entries(check: CheckRow | None, path: Path, checking: bool) -> list[Entry]:
+def report_entries(check: CheckRow | None, path: Path, checking: bool, *, acts: bool = True) -> list[Entry]:
     """A stored report: what is wrong first, each leading to its line, then the lines of the report."""
     if check is None:
-        said = (
-            "Checking …"
-            if checking
-            else "Not checked yet. F5 checks what is in the editor and starts nothing."
-        )
-        return [Entry(said, Tone.DIM)]
+        how = " F5 checks what is in the editor and starts nothing." if acts else ""
+        return [Entry("Checking …" if checking else f"Not checked yet.{how}", Tone.DIM)]
     entries: list[Entry] = []
     if checking:
         entries.append(Entry("Checking …", Tone.INFO))

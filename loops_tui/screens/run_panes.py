@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from engine.store.rows import AttemptRow
 from loops_tui.health import Finding
+from loops_tui.readonly import may_act
 from loops_tui.screens.attempt_time import attempt_lines
 from loops_tui.screens.run_facts import health_lines, run_lines, step_lines
 from loops_tui.screens.run_read import RunView
@@ -34,7 +35,7 @@ class RunHeader(SpanPane):
             self.refresh(layout=True)
 
     def compose_lines(self, width: int, height: int) -> list[Line] | None:
-        return None if self._view is None else header(self._view, self._findings, width)
+        return None if self._view is None else header(self._view, self._findings, width, acts=may_act(self))
 
 
 class SidePane(SpanView):

@@ -42,8 +42,11 @@ def step_counts(view: RunView) -> dict[str, int]:
     return counts
 
 
-def header(view: RunView, found: Sequence[Finding], width: int) -> list[Line]:
-    """State, progress, and what is wrong. First where the run stands, then where its step does, then how fast."""
+def header(view: RunView, found: Sequence[Finding], width: int, *, acts: bool = True) -> list[Line]:
+    """State, progress, and what is wrong. First where the run stands, then where its step does, then how fast.
+
+    ``acts``: whether keys may change anything.
+    """
     run = view.run
     right: list[Span] = [("step ", Tone.DIM), (progress(run), Tone.STRONG)]
     if run.policy_version is not None and not view.supervised:
@@ -53,7 +56,7 @@ def header(view: RunView, found: Sequence[Finding], width: int) -> list[Line]:
         right.append((f"   {elapsed(seconds)} ", Tone.PLAIN))
     left: list[Span] = [(" ", Tone.PLAIN), *run_state(run.state)]
     if not run.state.final:
-        left.extend(_doing(view, width))
+        left.extend(_doing(view, width, acts))
     lines = [spread(tuple(left), tuple(right), width)]
     lines.append(trained_line(view, width) if view.supervised else _progress_line(view, width))
     pace = pace_line(view, width)
@@ -77,7 +80,7 @@ def header(view: RunView, found: Sequence[Finding], width: int) -> list[Line]:
     return lines
 
 
-def _doing(view: RunView, width: int) -> list[Span]:
+def _doing(view: RunView, width: int, acts: bool) -> list[Span]:
     """The phase, for how long, and what it waits for."""
     run, counts = view.run, step_counts(view)
     spans: list[Span] = []
@@ -89,7 +92,7 @@ def _doing(view: RunView, width: int) -> list[Span]:
     if view.phase_since is not None and run.state is not RunState.PAUSED:
         spans.append((f" {elapsed(max(0.0, view.now - view.phase_since))}", Tone.PLAIN))
     if run.state is RunState.PAUSED:
-        return [*spans, ("  waits for P: go on", Tone.DIM)]
+        return [*spans, ("  waits for P: go on" if acts else "  until it is told to go on", Tone.DIM)]
     open_ = sum(counts.values()) - counts["done"]
     if run.phase == "sampling" and (open_ or group):
         if not group or width >= NARROW:

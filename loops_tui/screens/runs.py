@@ -14,6 +14,7 @@ from textual.containers import Vertical
 
 from loops_tui.feed import ReadPlan
 from loops_tui.lease_words import counted
+from loops_tui.readonly import may_act
 from loops_tui.screens.base import Banner, FedScreen, TopLine
 from loops_tui.screens.runs_acts import ask_to_clean_up, ask_to_delete, ask_to_resume, can_delete, can_resume
 from loops_tui.screens.runs_order import ORDERS, arranged, matches
@@ -43,7 +44,7 @@ class RunDetails(SpanPane):
         self.can_focus = False
 
     def compose_lines(self, width: int, height: int) -> list[Line]:
-        return details(self.entry, os.getpid(), width, height)
+        return details(self.entry, os.getpid(), width, height, acts=may_act(self))
 
 
 class RunsScreen(FedScreen):

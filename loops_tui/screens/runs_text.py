@@ -122,18 +122,20 @@ def _bills(entry: RunEntry) -> Line:
     return plain(coarse(entry.bills_for), Tone.PLAIN if entry.live else Tone.WARN)
 
 
-def details(entry: RunEntry | None, own_pid: int, width: int, height: int = 12) -> list[Line]:
-    """The run under the cursor in a few lines, what needs a hand first."""
+def details(
+    entry: RunEntry | None, own_pid: int, width: int, height: int = 12, *, acts: bool = True
+) -> list[Line]:
+    """The run under the cursor in a few lines, what needs a hand first. ``acts``: whether keys may change anything."""
     if entry is None:
         return []
-    alarms = _alarms(entry, width)
-    facts = [*_facts(entry, own_pid), _money(entry)]
+    alarms = _alarms(entry, width, acts)
+    facts = [*_facts(entry, own_pid), _money(entry, acts)]
     config = (("config ", Tone.DIM), (safe(_shortened(entry.run.config_path, width - 8), width), Tone.PLAIN))
     lines = [*alarms, *(line for line in facts if line), config]
     return lines[:height]
 
 
-def _alarms(entry: RunEntry, width: int) -> list[Line]:
+def _alarms(entry: RunEntry, width: int, acts: bool) -> list[Line]:
     """Why it ended, where that was no good end, and what it left."""
     run = entry.run
     lines: list[Line] = []
@@ -145,26 +147,30 @@ def _alarms(entry: RunEntry, width: int) -> list[Line]:
             more = "…" if place == 1 and len(pieces) > 2 else ""
             lines.append((("! " if place == 0 else "  ", tone), (piece + more, tone)))
     if entry.left_behind or run.state is RunState.INTERRUPTED:
-        lines.append(_left(entry))
+        lines.append(_left(entry, acts))
     return lines
 
 
-def _left(entry: RunEntry) -> Line:
+def _left(entry: RunEntry, acts: bool) -> Line:
     """What a run left, and the keys for it."""
+
+    def key(words: str) -> str:
+        return f" ({words})" if acts else ""
+
     run, leases, checkpoint = entry.run, entry.leases, entry.checkpoint
     spans: list[Span] = [("! left ", Tone.BAD) if entry.left_behind else ("  left ", Tone.DIM)]
     dot: Span = (" · ", Tone.FAINT)
     if leases.live:
-        spans.extend(((f"{counted(leases.live, 'sandbox')} (c cleans up)", Tone.BAD), dot))
+        spans.extend(((counted(leases.live, "sandbox") + key("c cleans up"), Tone.BAD), dot))
     if leases.lost:
-        spans.extend(((f"{leases.lost} that could not be released (c tries again)", Tone.BAD), dot))
+        spans.extend(((f"{leases.lost} that could not be released" + key("c tries again"), Tone.BAD), dot))
     if checkpoint is not None:
         again = run.step - checkpoint.step
         after = f" and {counted(again, 'step')} after it" if again > 0 else ""
-        spans.extend(((f"{safe(checkpoint.name, 40)}{after}", Tone.PLAIN), (" (r resumes)", Tone.DIM)))
+        spans.extend(((f"{safe(checkpoint.name, 40)}{after}", Tone.PLAIN), (key("r resumes"), Tone.DIM)))
     else:
         spans.append(
-            (f"{counted(run.step, 'step')}, no checkpoint (r trains it from the beginning)", Tone.DIM)
+            (f"{counted(run.step, 'step')}, no checkpoint" + key("r trains it from the beginning"), Tone.DIM)
         )
     return tuple(spans)
 
@@ -226,14 +232,14 @@ def _saved(entry: RunEntry) -> Line:
     return (("   last checkpoint ", Tone.DIM), (safe(entry.checkpoint.name, 40), Tone.PLAIN))
 
 
-def _money(entry: RunEntry) -> Line:
+def _money(entry: RunEntry, acts: bool) -> Line:
     """What still bills, and what is spent."""
     spent = spent_line(entry)
     if not entry.bills:
         return spent
     tone = Tone.PLAIN if entry.live else Tone.WARN
     spans: list[Span] = [(f"bills for {coarse(entry.bills_for)}", tone)]
-    if not entry.live:
+    if not entry.live and acts:
         spans.append((" (5 deactivates)", Tone.DIM))
     return (*spans, ("   ", Tone.PLAIN), *spent) if spent else tuple(spans)
 

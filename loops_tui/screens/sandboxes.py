@@ -14,6 +14,7 @@ from textual.geometry import Size
 
 from loops_tui.feed import ReadPlan
 from loops_tui.lease_words import counted, host_words
+from loops_tui.readonly import may_act
 from loops_tui.screens.base import Banner, FedScreen, TopLine
 from loops_tui.screens.sandboxes_text import (
     COLUMNS,
@@ -72,7 +73,7 @@ class WhyLeft(SpanPane):
         return max(1, len(self.compose_lines(width, 0)))
 
     def compose_lines(self, width: int, height: int) -> list[Line]:
-        return orphan_lines(self._left, width)
+        return orphan_lines(self._left, width, acts=may_act(self))
 
 
 class SandboxesScreen(FedScreen):

@@ -157,8 +157,8 @@ def lease_details(view: LeaseView | None, now: float, own_pid: int, width: int) 
     return lines
 
 
-def orphan_lines(views: Sequence[LeaseView], width: int) -> list[Line]:
-    """Why some are apart, and what to do about them."""
+def orphan_lines(views: Sequence[LeaseView], width: int, *, acts: bool = True) -> list[Line]:
+    """Why some are apart, and what to do about them. ``acts``: whether keys may change anything."""
     number = len(views)
     if not number:
         return []
@@ -166,8 +166,8 @@ def orphan_lines(views: Sequence[LeaseView], width: int) -> list[Line]:
     cost = "take room" if all(view.lease.provider == "local" for view in views) else "run and bill"
     text = (
         f"{counted(number, 'sandbox')} left behind: nobody alive holds {'it' if one else 'them'}, and "
-        f"{'it may' if one else 'they may'} still {cost}. c cleans up."
-    )
+        f"{'it may' if one else 'they may'} still {cost}."
+    ) + (" c cleans up." if acts else "")
     pieces = list(wrap(text, max(20, width - 4)))
     return [
         ((" ! " if place == 0 else "   ", Tone.BAD), (piece, Tone.BAD)) for place, piece in enumerate(pieces)

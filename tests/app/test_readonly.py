@@ -144,6 +144,28 @@ async def test_what_changes_something_is_not_offered(leased: Path, where: str) -
         assert names[False] & CHANGES, "there is something to refuse here"
 
 
+HINTS = ("cleans up", "tries again", "resumes", "r trains", "deactivates", "for P", "^s ", "F5", "copies it", "press c:")
+"""Words that go with keys which a read-only app refuses."""
+
+
+@pytest.mark.parametrize("where", ["runs", "run", "sandboxes", "config", "checkpoints"])
+async def test_no_text_names_a_key_that_is_refused(leased: Path, store: Store, where: str) -> None:
+    recorder = store.recorder(LIVE, host_id="host-1", files=False)
+    recorder.run(state=RunState.PAUSED)
+    recorder.flush_blocking()
+    seen: dict[bool, str] = {}
+    for options in (Options(readonly=True), Options()):
+        app = look_on(leased) if options.readonly else make_app(leased)
+        async with app.run_test(size=(120, 40)) as pilot:
+            await go(pilot, app, where)
+            for key in [""] + ["down"] * 9:
+                await pilot.press(*key.split())
+                seen[options.readonly] = seen.get(options.readonly, "") + screen_text(app)
+    assert not [hint for hint in HINTS if hint in seen[True]]
+    if where in ("runs", "run", "sandboxes"):
+        assert [hint for hint in HINTS if hint in seen[False]], "there is something to leave out here"
+
+
 async def test_the_palette_offers_no_change(leased: Path) -> None:
     app = look_on(leased)
     async with app.run_test(size=(120, 40)) as pilot:

@@ -268,7 +268,7 @@ async def test_a_run_that_ends_leaves_its_sandboxes_in_view(
         await until_shown(pilot, app, "3 sandboxes left behind (4)", "left 3 sandboxes")
         await pilot.press("4", "enter")
         await until(pilot, lambda: isinstance(app.screen, RunScreen), "enter opens the run")
-        await until_shown(pilot, app, "it left 3 sandboxes behind: 4 shows and releases them")
+        await until_shown(pilot, app, "it left 3 sandboxes behind: 4 shows them")
         await pilot.press("4")
         await until(pilot, lambda: isinstance(app.screen, SandboxesScreen), "4 works from a run")
         await pilot.press("escape")
