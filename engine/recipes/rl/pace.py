@@ -1,15 +1,18 @@
-"""How fast a run goes at the moment, for whoever watches it."""
+"""How fast a run goes at the moment, and how promptly its event loop serves it, for whoever watches it."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 #: Rates are over the last so many seconds.
 WINDOW_SECONDS = 60.0
+#: How often the event loop is asked to be on time.
+TICK_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,3 +46,52 @@ class Pace:
             "tokens_per_second": round((totals.sampled_tokens - before.sampled_tokens) / seconds, 1),
             "slots_busy": round((totals.slot_seconds - before.slot_seconds) / (self._slots * seconds), 3),
         }
+
+
+class LoopLag:
+    """How late the event loop is, in seconds: how long a callback that is due waits for those before it.
+
+    A loop that stands still for a second would have been late for every tick of it, so all of these are counted: the
+    quantiles are over time, not over ticks that came.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._late: deque[tuple[float, float]] = deque()  # (when, how late)
+        self._since = clock()
+
+    async def watch(self) -> None:
+        """Tick until cancelled, on the loop that is watched."""
+        while True:
+            due = self._clock() + TICK_SECONDS
+            await asyncio.sleep(TICK_SECONDS)
+            self.ticked(due)
+
+    def ticked(self, due: float) -> None:
+        """A tick that was due then has come now."""
+        now = self._clock()
+        late = max(now - due, 0.0)
+        while late >= 0.0:
+            self._late.append((now, late))
+            late -= TICK_SECONDS
+        while self._late[0][0] < now - WINDOW_SECONDS:
+            self._late.popleft()
+
+    def read(self) -> dict[str, float]:
+        """``loop_lag_p50``, ``loop_lag_p99`` and ``loop_lag_max`` of the last minute; nothing before the first tick."""
+        late = sorted(seconds for _, seconds in self._late)
+        if not late:
+            return {}
+        shares = {"loop_lag_p50": 0.5, "loop_lag_p99": 0.99, "loop_lag_max": 1.0}
+        return {name: round(quantile(late, share), 4) for name, share in shares.items()}
+
+    def of_step(self) -> float | None:
+        """The 99th percentile since this was asked last, or over the last minute where that is shorter."""
+        since, self._since = self._since, self._clock()
+        late = sorted(seconds for when, seconds in self._late if when > since)
+        return quantile(late, 0.99) if late else None
+
+
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """The value that ``share`` of an ascending, non-empty list does not exceed."""
+    return ordered[int(share * (len(ordered) - 1))]

@@ -20,7 +20,7 @@ from engine.recipes.rl.connecting import Connections
 from engine.recipes.rl.cursor import Cursor, DataIdentity
 from engine.recipes.rl.metrics import StepSeconds, reward_metrics, step_metrics
 from engine.recipes.rl.order import TaskOrder
-from engine.recipes.rl.pace import Pace, Totals
+from engine.recipes.rl.pace import LoopLag, Pace, Totals
 from engine.recipes.rl.parts import deadlines_of
 from engine.recipes.rl.report import Reporter
 from engine.recipes.rl.rollout import Rollout
@@ -60,6 +60,7 @@ class _Run:
         self._reward_best: float | None = None
         self._schedule: Schedule | None = None
         self._held_out: HeldOut | None = None
+        self._lag = LoopLag()
         self._last_step: StepRow | None = None  # the last that was finished in this sitting
         self._training = False  # whether the trainer may hold a part of a step
 
@@ -110,11 +111,13 @@ class _Run:
             changed=self.reporter.step_changed,
         )
         pace = asyncio.create_task(self._tell_pace(schedule), name="pace")
+        lag = asyncio.create_task(self._lag.watch(), name="loop lag")
         try:
             await self._held_out.at_start(self.step)
             return await self._steps(session, schedule, identity, self._held_out)
         finally:
             pace.cancel()
+            lag.cancel()
             await schedule.close()
 
     async def _steps(
@@ -151,6 +154,8 @@ class _Run:
             row.metrics["slots/busy"] = (schedule.slots.seconds() - used) / (
                 seconds * self.settings.max_concurrent_rollouts
             )
+            if (late := self._lag.of_step()) is not None:
+                row.metrics["time/loop_lag_p99"] = late
             row.state, row.ended_at, row.policy_version = "done", time.time(), session.version
             self.reporter.step_changed(row)
             # What a checkpoint says is told after all rows of its step: a resume finds either both or neither.
@@ -203,7 +208,8 @@ class _Run:
             waits = self.reporter.doing
             if waits == "sampling" and schedule.waits_for is not None:
                 waits = "group {}, {} attempts left".format(*schedule.waits_for)
-            self.handle.note(pace={**pace.read(), "waits_for": waits, "ahead": schedule.slots.ahead})
+            figures = {**pace.read(), **self._lag.read()}
+            self.handle.note(pace={**figures, "waits_for": waits, "ahead": schedule.slots.ahead})
 
     async def _hold(self) -> None:
         """Return when the run is not paused; a checkpoint that is asked for meanwhile is saved at once."""
