@@ -5,10 +5,8 @@ The emulator and the provider live as long as the tests of a module do; so does 
 
 from __future__ import annotations
 
-import re
 import shutil
 import sys
-import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from ipaddress import ip_address
 from pathlib import Path
@@ -31,27 +29,16 @@ class OutsideWorld(Exception):
     """A test tried to reach another machine."""
 
 
-#: What holds up the thread that does it: sleeping, looking up an address, and importing the SDK.
-_WAITS = re.compile(r"time\.sleep |socket\.getaddrinfo |import blaxel\b")
-
-
 class _Guard:
-    """An audit hook, which cannot be taken off again; it does nothing outside of these tests.
-
-    ``watched``: a thread whose calls that would make it wait are written down in ``waits``.
-    """
+    """An audit hook, which cannot be taken off again; it does nothing outside of these tests."""
 
     def __init__(self) -> None:
         self.on = False
-        self.watched: int | None = None
-        self.waits: list[str] = []
         sys.addaudithook(self)
 
     def __call__(self, event: str, args: tuple[Any, ...]) -> None:
         if not self.on:
             return
-        if threading.get_ident() == self.watched and args and _WAITS.match(what := f"{event} {args[0]}"):
-            self.waits.append(what)
         if event == "socket.connect":
             address = args[1]
             host = address[0] if isinstance(address, tuple) else "localhost"
