@@ -9,12 +9,12 @@ from pydantic import Field
 
 from engine.config.durations import parse_duration
 from engine.config.problems import Problem, did_you_mean
+from engine.config.sampling import SamplingSettings
 from engine.config.sections import (
     ComputeSettings,
     ModelSettings,
     OutputSettings,
     RuntimeSettings,
-    SamplingSettings,
     SandboxTable,
     Scope,
     Section,

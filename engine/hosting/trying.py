@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine.config.sections import SamplingSettings as SamplingTable
+from engine.config.sampling import SamplingSettings as SamplingTable
 from engine.episodes.contract import Task
 from engine.episodes.runtime import AttemptPlan, AttemptResult, run_attempt
 from engine.hosting.errors import BadRequest, HostingError

@@ -198,7 +198,21 @@ class LoopsSession:
             SampleFailed: this call failed.
             LoopsUnavailable: no later call can succeed.
         """
-        return await self._continue(self._sampling_settings, prompt, max_tokens, seed, affinity_key)
+        return (await self._continue(self._sampling_settings, prompt, max_tokens, seed, affinity_key))[0]
+
+    async def sample_many(
+        self,
+        prompt: Sequence[int],
+        count: int,
+        *,
+        max_tokens: int,
+        seed: int | None,
+        affinity_key: str | None,
+    ) -> list[Completion]:
+        """As :meth:`sample`, ``count`` times in one call (the ``ManySampler`` of ``engine.policy.first_replies``)."""
+        return await self._continue(
+            self._sampling_settings, prompt, max_tokens, seed, affinity_key, count=count
+        )
 
     def sampler_with(self, settings: SamplingSettings) -> Sampler:
         """The published policy, sampled in another way than in training."""
@@ -211,21 +225,27 @@ class LoopsSession:
         max_tokens: int,
         seed: int | None,
         affinity_key: str | None,
-    ) -> Completion:
+        *,
+        count: int = 1,
+    ) -> list[Completion]:
         from baseten.loops import ModelInput
 
         async with self._served.calling() as client:
             try:
                 response = await client.sdk.sample_async(
                     ModelInput.from_ints(list(prompt)),
-                    num_samples=1,
+                    num_samples=count,
                     sampling_params=sampling_params(settings, max_tokens, seed),
                     affinity_key=affinity_key,
                 )
             except Exception as error:
                 raise sample_failure(error, self._url) from error
             version = self._served.step_of(client, response.policy_version)
-        return exact_completion(response.sequences[0], version)
+        if len(response.sequences) != count:
+            raise LoopsUnavailable(
+                f"the sampler returned {len(response.sequences)} replies where {count} were asked for"
+            )
+        return [exact_completion(sequence, version) for sequence in response.sequences]
 
     async def prompt_logprobs(self, tokens: Sequence[int]) -> list[float | None] | None:
         """Logprobs of these tokens, but the first, under the published policy; None where Loops tells none.
@@ -325,4 +345,4 @@ class _OtherSampling:
     async def sample(
         self, prompt: Sequence[int], *, max_tokens: int, seed: int | None, affinity_key: str | None
     ) -> Completion:
-        return await self._session._continue(self._settings, prompt, max_tokens, seed, affinity_key)
+        return (await self._session._continue(self._settings, prompt, max_tokens, seed, affinity_key))[0]

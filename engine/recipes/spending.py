@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from engine.config.spending import BudgetSettings, PriceSettings
+from engine.policy.first_replies import ManySampler
 from engine.policy.tokens import Completion, Sampler
 
 LOOK_SECONDS = 2.0
@@ -85,6 +86,10 @@ class SpendMeter:
     def metered(self, sampler: Sampler) -> Sampler:
         """The same sampler, its tokens counted: those of retried and discarded replies too, for they bill."""
         return _Metered(sampler, self)
+
+    def metered_many(self, sampler: ManySampler) -> ManySampler:
+        """As :meth:`metered`; a prompt is counted once for each call, for it is read once."""
+        return _MeteredMany(sampler, self)
 
     def sampled(self, prompt: int, reply: int) -> None:
         """Count one model call's tokens."""
@@ -197,3 +202,25 @@ class _Metered:
         )
         self._meter.sampled(len(prompt), len(completion.tokens))
         return completion
+
+
+class _MeteredMany:
+    """A sampler of many that counts."""
+
+    def __init__(self, sampler: ManySampler, meter: SpendMeter) -> None:
+        self._sampler, self._meter = sampler, meter
+
+    async def sample_many(
+        self,
+        prompt: Sequence[int],
+        count: int,
+        *,
+        max_tokens: int,
+        seed: int | None,
+        affinity_key: str | None,
+    ) -> list[Completion]:
+        completions = await self._sampler.sample_many(
+            prompt, count, max_tokens=max_tokens, seed=seed, affinity_key=affinity_key
+        )
+        self._meter.sampled(len(prompt), sum(len(completion.tokens) for completion in completions))
+        return completions

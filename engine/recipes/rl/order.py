@@ -5,6 +5,9 @@ from __future__ import annotations
 import hashlib
 import random
 
+#: In place of an attempt's number: a call for all of them.
+WHOLE_GROUP = -1
+
 
 class TaskOrder:
     """Passes over the tasks, each shuffled by (seed, pass) alone, so that any group's task can be recomputed."""

@@ -10,19 +10,23 @@ from engine.episodes.contract import Episode
 from engine.episodes.places import Places
 from engine.episodes.runtime import AttemptPlan, AttemptResult, Deadlines, run_attempt
 from engine.policy.conversation import ConversationTrace, Model, ReplyLimits
+from engine.policy.first_replies import FirstReplies
 from engine.policy.rendering import PolicyRenderer
 from engine.policy.tokens import Sampler
 from engine.recipes.contract import RunHandle
 from engine.recipes.repeats import Repeats
 from engine.recipes.rl.comparing import compare
 from engine.recipes.rl.groups import Group
-from engine.recipes.rl.order import sampling_seed
+from engine.recipes.rl.order import WHOLE_GROUP, sampling_seed
 from engine.recipes.rl.report import Reporter
 from engine.sandboxes.for_run import RunSandboxes
 
 
 class Rollout:
-    """Runs attempts for a schedule; see ``AttemptPlan`` for the parts. ``sandboxes`` is None without any."""
+    """Runs attempts for a schedule; see ``AttemptPlan`` for the parts. ``sandboxes`` is None without any.
+
+    ``first``: where the attempts of a group share the call for their first replies.
+    """
 
     def __init__(
         self,
@@ -36,9 +40,10 @@ class Rollout:
         options: Any,
         deadlines: Deadlines,
         sandboxes: RunSandboxes | None,
+        first: FirstReplies | None = None,
     ) -> None:
         self._handle, self._training, self._reporter = handle, settings.training, reporter
-        self._sampler, self._renderer = sampler, renderer
+        self._sampler, self._first, self._renderer = sampler, first, renderer
         self._episode, self._options = episode, options
         self._deadlines, self._sandboxes = deadlines, sandboxes
         self._repeats = Repeats()
@@ -54,7 +59,7 @@ class Rollout:
 
         def model(trace: ConversationTrace, tried: int, waiting: Callable[[bool], None]) -> Model:
             return Model(
-                sampler=self._sampler,
+                sampler=self._sampler_of(group, attempt, tried),
                 renderer=self._renderer,
                 limits=self._limits,
                 trace=trace,
@@ -82,8 +87,16 @@ class Rollout:
             self._reporter.attempt_ended(group, attempt, result)
         return result
 
+    def _sampler_of(self, group: Group, attempt: int, tried: int) -> Sampler:
+        if self._first is None or tried > 1:
+            return self._sampler
+        seed = sampling_seed(self._training.seed, group.group_id, WHOLE_GROUP, tried, 0)
+        return self._first.of(group.group_id, group.size, attempt, seed, self._sampler)
+
     async def compare(self, group: Group) -> None:
-        """Grade a group's attempts against each other, where their episode does so."""
+        """A group's last attempt has ended: grade them against each other, where their episode does so."""
+        if self._first is not None:
+            self._first.forget(group.group_id)
         waiting = [
             (number, result) for number, result in enumerate(group.results) if result and result.episode
         ]

@@ -13,6 +13,7 @@ from engine.config.settings import Settings
 from engine.episodes.contract import Episode, Task
 from engine.loops.canary import Canary
 from engine.loops.session import LoopsSession
+from engine.policy.first_replies import FirstReplies
 from engine.recipes.contract import Outcome, RunFailed, RunHandle
 from engine.recipes.evaluation.held_out import HeldOut
 from engine.recipes.frame import carry, spend_meter
@@ -80,6 +81,7 @@ class _Run:
             settings=self.settings,
             reporter=self.reporter,
             sampler=self.meter.metered(session),
+            first=self._first_replies(session),
             renderer=renderer,
             episode=episode.cls,
             options=episode.options,
@@ -167,6 +169,15 @@ class _Run:
                 await self.saver.after_step()
                 await held_out.after_step(row)
         return await self._end(RunState.DONE, "end")
+
+    def _first_replies(self, session: LoopsSession) -> FirstReplies | None:
+        if not self.settings.sampling.share_first_call:
+            return None
+        return FirstReplies(
+            self.meter.metered_many(session),
+            lambda: session.version,
+            lambda text: self.handle.log("warning", "loops", text),
+        )
 
     def _go_on(self, schedule: Schedule) -> None:
         """Where the run is resumed, set every counter as its checkpoint has it."""
