@@ -15,6 +15,16 @@ WHY = {
 }
 
 
+def score_of(row: CheckpointRow, recipe: str) -> tuple[str, float | None]:
+    """How good its step was, and what that is: the mean reward, or of fine-tuning the loss, on held-out rows where
+    that step was validated."""
+    if recipe != "sft":
+        return "reward", row.reward_mean
+    if "loss/validation" in row.metrics:
+        return "validation loss", row.metrics["loss/validation"]
+    return "training loss", row.metrics.get("loss")
+
+
 def size_words(size: int | None) -> str:
     """A size in bytes as people read it: 812 B, 3.4 MiB; a dash where it is not known."""
     if size is None:

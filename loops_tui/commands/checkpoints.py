@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from loops_tui.checkpoint_words import kind_words, size_words, state_words, why_words
+from loops_tui.checkpoint_words import kind_words, score_of, size_words, state_words, why_words
 from loops_tui.commands.looking import refused_to_look_on
 from loops_tui.commands.output import (
     DONE,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 SAVE_SECONDS = 900.0
 """How long a save is waited for: it comes when the step in hand has ended."""
 _SAY_SECONDS = 5.0
-_HEADINGS = ("NAME", "STEP", "STATE", "HOLDS", "REWARD", "SIZE", "SAVED", "AGE")
+_HEADINGS = ("NAME", "STEP", "STATE", "HOLDS", "SIZE", "SAVED", "AGE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +108,17 @@ def _list(asked: Asked, out: Output) -> int:
         from engine.hosting.checkpoints import refresh_checkpoints
 
         rows = asyncio.run(refresh_checkpoints(Path.cwd(), run.run_id))
-    out.value([_value(row) for row in rows])
+    out.value([_value(row, run.recipe) for row in rows])
     if out.as_json:
         return DONE
     if not rows:
         out.line(f"run {run.run_id} has no checkpoints")
         return DONE
     now = time.time()
-    for line in columns([_HEADINGS, *(_cells(row, now) for row in rows)]):
+    score = "LOSS" if run.recipe == "sft" else "REWARD"
+    for line in columns(
+        [(*_HEADINGS[:4], score, *_HEADINGS[4:]), *(_cells(row, run.recipe, now) for row in rows)]
+    ):
         out.line(line)
     for row in rows:
         if row.error is not None:
@@ -126,21 +129,21 @@ def _list(asked: Asked, out: Output) -> int:
     return DONE
 
 
-def _cells(row: CheckpointRow, now: float) -> tuple[str, ...]:
-    reward = "–" if row.reward_mean is None else f"{row.reward_mean:.3f}"
+def _cells(row: CheckpointRow, recipe: str, now: float) -> tuple[str, ...]:
+    _, score = score_of(row, recipe)
     return (
         row.name,
         str(row.step),
         state_words(row),
         kind_words(row),
-        reward,
+        "–" if score is None else f"{score:.3f}",
         size_words(row.size_bytes),
         why_words(row),
         coarse(now - (row.saved_at or row.created_at)),
     )
 
 
-def _value(row: CheckpointRow) -> dict[str, Any]:
+def _value(row: CheckpointRow, recipe: str) -> dict[str, Any]:
     return {
         "run": row.run_id,
         "name": row.name,
@@ -150,7 +153,7 @@ def _value(row: CheckpointRow) -> dict[str, Any]:
         "created_at": row.created_at,
         "saved_at": row.saved_at,
         "policy_version": row.policy_version,
-        "reward": row.reward_mean,
+        **({"loss": score_of(row, recipe)[1]} if recipe == "sft" else {"reward": row.reward_mean}),
         "size_bytes": row.size_bytes,
         "loops_run_id": row.loops_run_id,
         "trainer_path": row.trainer_path,

@@ -34,6 +34,10 @@ class CheckpointEntry:
         return self.row.state is CheckpointState.SAVED
 
     @property
+    def recipe(self) -> str:
+        return "rl" if self.run is None else self.run.recipe
+
+    @property
     def can_be_tried(self) -> bool:
         """Whether a sampler can be started of it."""
         return self.run is not None and self.row.sampler_path is not None

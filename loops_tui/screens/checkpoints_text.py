@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.store.rows import CheckpointState, EvalRow, RunRow
-from loops_tui.checkpoint_words import kind_words, size_words, state_words, why_words
+from loops_tui.checkpoint_words import kind_words, score_of, size_words, state_words, why_words
 from loops_tui.lease_words import NOT_KNOWN, coarse
 from loops_tui.screens.checkpoints_read import CheckpointEntry
 from loops_tui.theme import Tone
@@ -21,7 +21,7 @@ COLUMNS = (
     Column("run", "run", 14, flex=2, most=30),
     Column("why", "why", 14, flex=1, most=22, drop=5),
     Column("step", "step", 5, right=True, drop=6),
-    Column("reward", "reward", 6, right=True),
+    Column("score", "reward/loss", 11, right=True),
     Column("eval", "evaluation", 16, drop=1),
     Column("size", "size", 9, right=True, drop=2),
     Column("policy", "policy", 6, right=True, drop=7),
@@ -59,13 +59,22 @@ def checkpoint_cells(entry: CheckpointEntry) -> Cells:
         plain(safe(run.name if run is not None else NOT_KNOWN, 60), quiet),
         plain(safe(why_words(row), 40), Tone.DIM),
         plain(str(row.step), quiet),
-        plain(number(row.reward_mean), quiet),
+        _score(entry),
         eval_words(entry.measured) if entry.evals else plain(NOT_KNOWN, Tone.DIM),
         plain(size_words(row.size_bytes), quiet),
         plain(NOT_KNOWN if row.policy_version is None else f"v{row.policy_version}", Tone.DIM),
         plain(coarse(entry.now - (row.saved_at or row.created_at)), Tone.DIM),
         plain(safe(row.run_id, 40), Tone.DIM),
     )
+
+
+def _score(entry: CheckpointEntry) -> Line:
+    """The reward, or of fine-tuning the loss, which must not be taken for one."""
+    quiet = Tone.PLAIN if entry.saved else Tone.DIM
+    what, value = score_of(entry.row, entry.recipe)
+    if what == "reward" or value is None:
+        return plain(number(value), quiet)
+    return (("loss ", Tone.DIM), (number(value), quiet))
 
 
 def eval_words(row: EvalRow | None) -> Line:
@@ -116,6 +125,9 @@ def details(entry: CheckpointEntry | None, width: int, height: int) -> list[Line
         (f" of {run.max_steps}" if run is not None and run.max_steps else "", Tone.DIM), gap,
         (f"{why_words(row)}, {when}", Tone.DIM), gap, ("holds ", Tone.DIM), (kind_words(row), Tone.PLAIN),
     ))  # fmt: skip
+    what, value = score_of(row, entry.recipe)
+    if value is not None:
+        lines.append(((f"{what} ", Tone.DIM), (number(value, 3), Tone.PLAIN), (" in its step", Tone.DIM)))
     lines.extend(_eval_lines(entry))
     if entry.last and run is not None and run.state.final:
         lines.append(plain("a resume of its run goes on from here", Tone.DIM))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
-from engine.store.rows import RunState
+from engine.store.rows import CheckpointRow, CheckpointState, RunState
 from engine.store.store import Store
 from loops_tui.app import LoopsApp
 from loops_tui.loops_ports import ActFailed
@@ -265,3 +265,23 @@ async def test_ages_go_on_where_nothing_else_does(saved: Path) -> None:
         )
         screen._tick()
         assert min(entry.now for entry in screen.view.entries) > old
+
+
+@pytest.mark.parametrize(
+    ("metrics", "cell", "said"),
+    [
+        ({"loss": 0.5, "loss/validation": 0.3125}, "loss 0.31", "validation loss 0.312 in its step"),
+        ({"loss": 0.5}, "loss 0.50", "training loss 0.500 in its step"),
+    ],
+)
+async def test_a_checkpoint_of_fine_tuning_says_its_loss(
+    saved: Path, metrics: dict[str, float], cell: str, said: str
+) -> None:
+    run, now = "20261126-080000-sft1", 1.9e9
+    with Store.open(saved) as store:
+        row = CheckpointRow(run, "step-000030", 30, CheckpointState.SAVED, "end", now, now, metrics=metrics)
+        store.recorder(run, files=False).checkpoint(row)
+    app = make_app(saved)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await open_checkpoints(pilot, app, f"{run}/step-000030")
+        await until_shown(pilot, app, "reward/loss", cell, said)
