@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
+ROOT = Path(__file__).resolve().parents[2]
+PAGE, ENGINE = ROOT / "docs" / "metrics.md", ROOT / "engine"
 #: What real runs of the bundled examples told, names of tasks and reasons included.
 TOLD = [
     "reward/mean", "reward/min", "reward/max", "reward/group_std_mean", "reward/mean_with_unusable",
@@ -24,12 +26,58 @@ TOLD = [
 ]  # fmt: skip
 
 
-@pytest.mark.skipif(not PAGE.is_file(), reason="the documents are not here")
+#: How the names of metrics begin, where the code that makes them writes them out.
+_WRITTEN = re.compile(
+    r"(canary|discard|eval|groups|lag|loss|optim|reward|rollout|slots|time|tokens|train)/[\w@./§-]*"
+)
+
+needs_page = pytest.mark.skipif(not PAGE.is_file(), reason="the documents are not here")
+
+
+def named_on_the_page() -> list[str]:
+    cells = re.findall(r"^\| (`[^|]+) \|", PAGE.read_text(), re.MULTILINE)
+    return [name for cell in cells for name in re.findall(r"`([^`]+)`", cell)]
+
+
+def pattern(name: str, open_part: str) -> str:
+    """A name whose open parts stand for anything."""
+    return ".+".join(re.escape(part) for part in re.split(open_part, name))
+
+
+def explained(metric: str) -> bool:
+    return any(re.fullmatch(pattern(name, r"<[^>]+>|…|\*"), metric) for name in named_on_the_page())
+
+
+def written() -> dict[str, str]:
+    """Each name of a metric that the engine's code holds, § for what is filled in → a file that holds it."""
+    found: dict[str, str] = {}
+    for file in sorted([*(ENGINE / "recipes").rglob("*.py"), *(ENGINE / "loops").rglob("*.py")]):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.JoinedStr):
+                parts = [part.value if isinstance(part, ast.Constant) else "§" for part in node.values]
+                text = "".join(map(str, parts))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                text = node.value
+            else:
+                continue
+            if _WRITTEN.fullmatch(text):
+                found.setdefault(f"{text}§" if text[-1] in "/@" else text, file.name)
+    return found
+
+
+@needs_page
 @pytest.mark.parametrize("metric", TOLD)
 def test_the_metric_is_explained(metric: str) -> None:
-    patterns: list[str] = []
-    for cell in re.findall(r"^\| (`[^|]+) \|", PAGE.read_text(), re.MULTILINE):
-        for name in re.findall(r"`([^`]+)`", cell):
-            parts = [re.escape(part) for part in re.split(r"<[^>]+>|…", name)]
-            patterns.append(".+".join(parts) if len(parts) > 1 else parts[0])
-    assert any(re.fullmatch(pattern, metric) for pattern in patterns), metric
+    assert explained(metric)
+
+
+@needs_page
+def test_every_name_that_the_code_writes_is_explained() -> None:
+    names = written()
+    assert len(names) > 40
+    page = named_on_the_page()
+
+    def on_the_page(name: str) -> bool:  # or one that it can become
+        return explained(name) or any(re.fullmatch(pattern(name, "§"), other) for other in page)
+
+    assert {name: file for name, file in names.items() if not on_the_page(name)} == {}
