@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 from loops_tui.loops_ports import ActFailed, OpenTrial, Part, Told
 
 if TYPE_CHECKING:
+    from engine.hosting.account import Account
     from engine.hosting.checkpoints import Deployed, Downloaded, DownloadProgress, PlannedDeployment
     from engine.hosting.runs_here import RunsHere
     from engine.hosting.trying import WeightsAsked
     from engine.loops.deploying import DeployChoice
-    from engine.store.rows import EvalRow, RunRow
+    from engine.store.rows import CheckpointRow, EvalRow, RunRow
 
 
 class LoopsFromHere:
@@ -32,6 +33,16 @@ class LoopsFromHere:
         if failed:
             raise ActFailed(failed[0].error or f"{failed[0].loops_run_id} may still bill")
         return [one.loops_run_id for one in ended]
+
+    def account(self) -> Account:
+        from engine.hosting.account import account_runs
+
+        return self._carry_out(lambda: account_runs(self._project_dir))
+
+    def refresh(self, run_id: str) -> list[CheckpointRow]:
+        from engine.hosting.checkpoints import refresh_checkpoints
+
+        return self._carry_out(lambda: refresh_checkpoints(self._project_dir, run_id))
 
     def evaluate(self, run_id: str, checkpoint: str | None, told: Told) -> EvalRow:
         from engine.hosting.evaluate import evaluate

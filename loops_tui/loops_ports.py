@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
+    from engine.hosting.account import Account
     from engine.hosting.checkpoints import Deployed, Downloaded, PlannedDeployment
     from engine.hosting.trying import Said, TrialAttempt, TrialSampling, WeightsAsked
     from engine.loops.deploying import DeployChoice
-    from engine.store.rows import EvalRow, RunRow
+    from engine.store.rows import CheckpointRow, EvalRow, RunRow
 
 type Told = Callable[[str], None]
 type Part = Literal["sampler", "trainer"]
@@ -53,7 +54,15 @@ class OnLoops(Protocol):
     """Acts on Loops, carried out on the engine's loop."""
 
     def deactivate(self, ref: str, told: Told) -> list[str]:
-        """End every Loops run of a run and watch until each is INACTIVE; the Loops runs that now are."""
+        """End every Loops run of a run, or one of the account by its id, and watch until each is INACTIVE; their ids."""
+        ...
+
+    def account(self) -> Account:
+        """What the account holds on Loops, this project's or not; what it says of our runs is stored."""
+        ...
+
+    def refresh(self, run_id: str) -> list[CheckpointRow]:
+        """Ask which of a run's checkpoints there still are and store it; all of them, the newest first."""
         ...
 
     def evaluate(self, run_id: str, checkpoint: str | None, told: Told) -> EvalRow:

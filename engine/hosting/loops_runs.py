@@ -1,4 +1,4 @@
-"""Loops runs from outside: which still bill, what the account holds, and ending them.
+"""Loops runs from outside: which still bill, and ending them.
 
 Everything here runs on the engine's loop or a command's, never on a screen's; ``still_billing`` only reads the store.
 """
@@ -11,19 +11,16 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from engine.config.problems import ConfigError
+from engine.hosting.account import is_named_after, note_loops_state, services
 from engine.hosting.errors import HostingError
 from engine.hosting.local_server import LocalServer
 from engine.hosting.loops_access import (
     LOCAL,
-    environment,
-    has_local_runs,
-    local_loops,
     loops_of,
-    remote_loops,
 )
 from engine.loops.ending import deactivate as end_loops_run
 from engine.loops.errors import LoopsError
@@ -111,106 +108,6 @@ def _memory(pid: int) -> int | None:
     return int(done.stdout) * 1024 if done.stdout.strip().isdecimal() else None
 
 
-# -- the account's runs --------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class AccountRun:
-    """A Loops run as its service says it is, and which run of this project it belongs to (None: none)."""
-
-    loops: LoopsRunInfo
-    where: str  # "Baseten", an address, or "local"
-    run_id: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class AccountSampler:
-    """A sampler of its own, and the service that it is on."""
-
-    loops: LoopsSampler
-    where: str
-
-
-@dataclass(frozen=True, slots=True)
-class Account:
-    """All that this project can reach. ``problems``: a sentence for each service that did not answer."""
-
-    runs: list[AccountRun]
-    samplers: list[AccountSampler]  # that are up and belong to no run: an evaluation's or a trial's
-    problems: list[str]
-
-
-async def account_runs(project_dir: Path) -> Account:
-    """Every Loops run of the account that the key belongs to, and of the project's own server, newest first.
-
-    Beside them the samplers that are up and belong to no run: one whose process was killed is released by nobody.
-
-    What they say about this project's runs is stored. Raises HostingError where there is no service to ask.
-    """
-    runs: list[AccountRun] = []
-    samplers: list[AccountSampler] = []
-    problems: list[str] = []
-    async with AsyncExitStack() as stack:
-        for endpoint in await _services(project_dir, stack):
-            try:
-                async with LoopsManagement(endpoint.url, endpoint.api_key) as loops:
-                    where = LOCAL if endpoint.scope == LOCAL else loops.place
-                    # Runs first: a service that does not list its samplers still lists what costs most.
-                    runs += [AccountRun(run, where, None) for run in await loops.runs()]
-                    samplers += [
-                        AccountSampler(sampler, where) for sampler in await loops.samplers() if sampler.active
-                    ]
-            except LoopsError as error:
-                problems.append(str(error))
-    if Store.exists(project_dir):
-        runs = await asyncio.to_thread(_recognise, project_dir, runs)
-    return Account(sorted(runs, key=lambda run: run.loops.created_at, reverse=True), samplers, problems)
-
-
-async def _services(project_dir: Path, stack: AsyncExitStack) -> list[LoopsEndpoint]:
-    """Where this project's Loops runs can be: Baseten where there is a key, its own server where it had runs."""
-    endpoints: list[LoopsEndpoint] = []
-    environ = environment(project_dir)
-    if environ.get("BASETEN_API_KEY", "").strip():
-        endpoints.append(remote_loops(environ, "auto"))
-    if has_local_runs(project_dir):
-        endpoints.append(await stack.enter_async_context(local_loops(project_dir)))
-    if not endpoints:
-        raise HostingError(
-            "there is no Loops service to ask: BASETEN_API_KEY is not set, and no local run was made here"
-        )
-    return endpoints
-
-
-def _recognise(project_dir: Path, runs: list[AccountRun]) -> list[AccountRun]:
-    """Which of them are this project's; what they say of its runs is stored."""
-    with Store.open(project_dir) as store:
-        rows = store.reader().runs(_ALL_RUNS)
-        by_loops_id = {row.loops_run_id: row for row in rows if row.loops_run_id}
-        known: list[AccountRun] = []
-        for run in runs:
-            row = by_loops_id.get(run.loops.id) or next(
-                (row for row in rows if _is_named_after(run.loops, row)), None
-            )
-            known.append(replace(run, run_id=row.run_id if row else None))
-            if row is not None and row.loops_run_id == run.loops.id:
-                note_loops_state(store, row, run.loops)
-    return known
-
-
-def _is_named_after(loops: LoopsRunInfo, row: RunRow) -> bool:
-    """Whether a Loops run was made for a run of ours: each is called ``<name>-<run id>``."""
-    return loops.name == f"{row.name}-{row.run_id}"
-
-
-def note_loops_state(store: Store, row: RunRow, loops: LoopsRunInfo) -> None:
-    """Store what Loops says about a run's Loops run. Raises StoreError."""
-    until = None if loops.active else row.loops_until or time.time()
-    recorder = store.recorder(row.run_id, files=False)
-    recorder.run(loops_state=loops.state, loops_since=row.loops_since or loops.created_at, loops_until=until)
-    recorder.flush_blocking()
-
-
 # -- ending --------------------------------------------------------------------------------------------------------
 
 
@@ -290,7 +187,7 @@ async def _loops_runs_of(store: Store, row: RunRow, endpoint: LoopsEndpoint) -> 
         listed = []
     active = {run.id for run in listed if run.active}
     found += [loops_run_id for loops_run_id in named if loops_run_id in active]
-    found += [run.id for run in listed if run.active and _is_named_after(run, row)]
+    found += [run.id for run in listed if run.active and is_named_after(run, row)]
     return list(dict.fromkeys(str(loops_run_id) for loops_run_id in found if loops_run_id))
 
 
@@ -300,7 +197,7 @@ async def _deactivate_unknown(
     """A run of the account that this project does not know."""
     async with AsyncExitStack() as stack:
         try:
-            endpoints = await _services(project_dir, stack)
+            endpoints = await services(project_dir, stack)
         except (HostingError, ConfigError):
             raise UnknownRun(unknown) from None
         problems: list[str] = []

@@ -11,7 +11,8 @@ from loops_tui.commands.output import DONE, FAILED, STOPPED, Output, columns, co
 from loops_tui.lease_words import coarse
 
 if TYPE_CHECKING:
-    from engine.hosting.loops_runs import Account, AccountRun, AccountSampler, Deactivated
+    from engine.hosting.account import Account, AccountRun, AccountSampler
+    from engine.hosting.loops_runs import Deactivated
 
 
 def deactivate(ref: str, out: Output, *, assume_yes: bool) -> int:
@@ -67,7 +68,7 @@ def _value(one: Deactivated) -> dict[str, Any]:
 
 def account(out: Output) -> int:
     """List every Loops run of the account, this project's or not."""
-    from engine.hosting.loops_runs import account_runs
+    from engine.hosting.account import account_runs
 
     found = asyncio.run(account_runs(Path.cwd()))
     out.value([_account_value(run) for run in found.runs] + [_sampler_value(one) for one in found.samplers])

@@ -13,6 +13,7 @@ from textual.containers import Vertical
 from engine.store.history_queries import LastCheckpoint
 from engine.store.rows import RunRow
 from loops_tui.feed import ReadPlan
+from loops_tui.screens.account import AccountScreen
 from loops_tui.screens.base import Banner, FedScreen, TopLine
 from loops_tui.screens.checkpoints_acts import (
     ask_to_deactivate,
@@ -21,6 +22,7 @@ from loops_tui.screens.checkpoints_acts import (
     ask_to_evaluate,
     ask_to_start_from,
     ask_to_try,
+    ask_which_are_left,
 )
 from loops_tui.screens.checkpoints_read import CheckpointEntry, CheckpointsView, CheckpointsWatch
 from loops_tui.screens.checkpoints_text import (
@@ -81,6 +83,10 @@ class CheckpointsScreen(FedScreen):
                 tooltip="Have it served by Baseten; shows the request first"),
         Binding("D", "deactivate", "Deactivate", id="checkpoints.deactivate",
                 tooltip="End the run's trainer and sampler, and the billing with them; asks first"),
+        Binding("A", "account", "Account", id="checkpoints.account",
+                tooltip="What is up on the account and no run here tells of, since when it bills; its end"),
+        Binding("R", "refresh_list", "Still there?", show=False, id="checkpoints.refresh",
+                tooltip="Ask Loops which of the run's checkpoints there still are"),
         Binding("escape", "back", "Back", id="checkpoints.back", tooltip="Back to where you came from"),
     ]  # fmt: skip
 
@@ -229,7 +235,7 @@ class CheckpointsScreen(FedScreen):
             # The local server ends with the last program that uses it: nothing of an ended run is up there.
             up = run is not None and run.loops_run_id is not None and run.loops_state != "INACTIVE"
             return up and run is not None and (run.scope != "local" or not run.state.final)
-        if action == "open":
+        if action in ("open", "refresh_list"):
             return run is not None
         if action == "filter":
             return self.view is not None and bool(self.view.entries)
@@ -311,6 +317,14 @@ class CheckpointsScreen(FedScreen):
         entry = self._entry()
         if entry is not None:
             ask_to_deploy(self.app, self.app.acts, entry)
+
+    def action_account(self) -> None:
+        self.app.push_screen(AccountScreen())
+
+    def action_refresh_list(self) -> None:
+        run = self._run()
+        if run is not None:
+            ask_which_are_left(self.app, self.app.acts, run)
 
     def action_deactivate(self) -> None:
         run, view = self._run(), self.view

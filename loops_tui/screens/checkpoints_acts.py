@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.store.rows import RunRow
+from engine.store.rows import CheckpointState, RunRow
 from loops_tui.acts import Acts
 from loops_tui.checkpoint_words import size_words
 from loops_tui.lease_words import counted
@@ -44,6 +44,19 @@ def ask_to_deactivate(app: LoopsApp, acts: Acts, run: RunRow, checkpoints: int) 
 
     choices = [Choice("cancel", "Cancel", "escape"), Choice("yes", "Deactivate", "y", grave=True)]
     app.push_screen(Ask("Deactivate this run?", lines, choices), answered)
+
+
+def ask_which_are_left(app: LoopsApp, acts: Acts, run: RunRow) -> None:
+    """Ask Loops which of a run's checkpoints there still are. Takes nothing away, so there is no question first."""
+
+    def work(told: Told) -> str:
+        del told
+        rows = app.hosting.loops.refresh(run.run_id)
+        left = sum(row.state is CheckpointState.SAVED for row in rows)
+        gone = sum(row.state is CheckpointState.DELETED for row in rows)
+        return f"Loops has {counted(left, 'checkpoint')} of {run.name}" + (f"; {gone} gone" if gone else "")
+
+    acts.begin(f"asking Loops about {run.name}", work)
 
 
 def ask_to_evaluate(app: LoopsApp, acts: Acts, entry: CheckpointEntry) -> None:

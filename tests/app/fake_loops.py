@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+from engine.hosting.account import Account
 from engine.hosting.checkpoints import Deployed, Downloaded, PlannedDeployment
 from engine.hosting.trying import Said, TrialAttempt, TrialSampling, WeightsAsked
 from engine.loops.deploying import DeployChoice, deployment_request
 from engine.loops.management import Deployment, InstanceType
-from engine.store.rows import EvalRow, RunRow
+from engine.store.rows import CheckpointRow, EvalRow, RunRow
 from loops_tui.loops_ports import ActFailed, OpenTrial, Part, Told
 
 WAIT_SECONDS = 6.0
@@ -22,6 +23,7 @@ class FakeLoops:
         self.asked: list[tuple[object, ...]] = []
         self.fail: ActFailed | None = None
         self.says = ""
+        self.holds = Account([], [], [])
         self.goes = threading.Event()
         self.goes.set()
 
@@ -35,7 +37,15 @@ class FakeLoops:
 
     def deactivate(self, ref: str, told: Told) -> list[str]:
         self._act("deactivate", ref, told=told)
-        return ["run-7f3c21"]
+        return ["run-7f3c21" if ref.startswith("2026") else ref]
+
+    def account(self) -> Account:
+        self._act("account")
+        return self.holds
+
+    def refresh(self, run_id: str) -> list[CheckpointRow]:
+        self._act("refresh", run_id)
+        return []
 
     def evaluate(self, run_id: str, checkpoint: str | None, told: Told) -> EvalRow:
         self._act("evaluate", run_id, checkpoint, told=told)
