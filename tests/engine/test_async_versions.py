@@ -25,11 +25,16 @@ def versions(config: Path, told: Told, group_id: int) -> list[list[int]]:
     ]
 
 
-async def test_a_publish_between_two_replies_shows_in_each_of_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize("shared", ["false", "true"])
+async def test_a_publish_between_two_replies_shows_in_each_of_them(tmp_path: Path, shared: str) -> None:
     config = make_held_project(tmp_path)
     held = hold(config, 2)  # group 2 begins with the first policy, beside the first step's groups
     told = await train(
-        config, *ASYNC, f"training.max_steps={STEPS}", when=When(1, "done", lambda _: held.unlink())
+        config,
+        *ASYNC,
+        f"training.max_steps={STEPS}",
+        f"sampling.share_first_call={shared}",
+        when=When(1, "done", lambda _: held.unlink()),
     )
     assert told.outcome.state is RunState.DONE
     assert versions(config, told, 2) == [[0, 1]] * SIZE
