@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from engine.store.codec import decode_row, unpack_transcript
+from engine.store.codec import column_names, decode_row, unpack_transcript
 from engine.store.errors import StoreError
 from engine.store.rows import (
     AttemptRow,
@@ -96,7 +96,7 @@ class RunDirectory:
 
     def write_transcript(self, row: TranscriptRow) -> None:
         name = f"transcripts/{transcript_file(row.group_id, row.attempt)}"
-        self._replace(name, dump_file_json(dataclasses.asdict(row)) + "\n")
+        self._replace(name, transcript_json(row) + "\n")
 
     def keep_transcripts(self, names: Collection[str]) -> set[str]:
         """Remove the transcripts of all other names; returns the names of those that are there."""
@@ -128,6 +128,16 @@ class RunDirectory:
 
 def transcript_file(group_id: int, attempt: int) -> str:
     return f"{group_id:06d}-{attempt:03d}.json"
+
+
+def transcript_json(row: TranscriptRow) -> str:
+    """A transcript as one JSON object; written turn by turn, so that a long one lets other threads run."""
+    turns = ", ".join(map(dump_file_json, row.turns))
+    fields = {
+        name: dump_file_json(getattr(row, name)) for name in column_names(TranscriptRow) if name != "turns"
+    }
+    fields["turns"] = f"[{turns}]"
+    return "{" + ", ".join(f'"{name}": {fields[name]}' for name in column_names(TranscriptRow)) + "}"
 
 
 def step_line(step: StepRow) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 from engine.store import Store
-from engine.store.rows import AttemptState, GroupRow, GroupState, StepRow
-from engine.store.rundir import RunDirectory, RunFiles
+from engine.store.rows import AttemptState, GroupRow, GroupState, StepRow, TranscriptRow
+from engine.store.rundir import RunDirectory, RunFiles, dump_file_json
 from tests.store.conftest import make_attempt, make_group, make_run
 
 RUN = "20261129-143501-k3f9"
@@ -51,3 +52,17 @@ def test_a_row_that_is_not_committed_yet_waits_for_its_commit(store: Store, tmp_
     assert line["step"] == 1
     store.submit(files.finish).result(10)
     assert len(lines(directory, "rollouts.jsonl")) == 1
+
+
+def test_a_transcript_file_is_its_row_as_json(tmp_path: Path) -> None:
+    turns = [
+        {"role": "user", "content": "Naïve \"quotes\""},
+        {"role": "assistant", "content": None, "sampled": {"logprobs": [-0.5, float("nan")]}},
+    ]
+    for said in ([], turns):
+        row = TranscriptRow(RUN, 3, 1, "t", 1.0, "done", turns=said, tools=[{"a": 1}], metadata={"b": "c"})
+        directory = RunDirectory(tmp_path)
+        (tmp_path / "transcripts").mkdir(exist_ok=True)
+        directory.write_transcript(row)
+        text = (tmp_path / "transcripts" / "000003-001.json").read_text()
+        assert text == dump_file_json(asdict(row)) + "\n"
