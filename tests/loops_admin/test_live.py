@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +18,12 @@ from engine.loops.management import LoopsManagement
 from engine.store import Store
 from engine.store.rows import AttemptState, CheckpointState, RunState
 from tests.cli.conftest import Call, call, project_dir
+from tests.engine import resumable
 from tests.engine.test_real_runs import command, environment
 
 __all__ = ["call", "project_dir"]
 
+IN_FLIGHT_SECONDS = 60.0
 IN_FLIGHT = {
     AttemptState.QUEUED,
     AttemptState.PROVISIONING,
@@ -30,15 +34,36 @@ IN_FLIGHT = {
 }
 
 
-class Going:
-    """A run of the smallest example in a process of its own, past its first step."""
+#: After the first update every attempt waits for a reply that never comes: no second update can begin.
+HOLDS = (
+    "    async def grade",
+    "    async def after(self, reply: object) -> None:\n"
+    "        if reply.sample.policy_version:\n"
+    "            await asyncio.Event().wait()\n\n"
+    "    async def grade",
+)
 
-    def __init__(self, directory: Path) -> None:
+
+def project_that_holds(directory: Path) -> str:
+    """The small project whose attempts hold after its first step; its config."""
+    config = resumable.make_project(directory)
+    episode = resumable.EPISODE.replace(
+        '        self.text = reply.content or ""\n',
+        '        self.text = reply.content or ""\n        await self.after(reply)\n',
+    ).replace(*HOLDS)
+    (directory / "summing.py").write_text(f"import asyncio\n{episode}")
+    return str(config)
+
+
+class Going:
+    """A run in a process of its own, past its first step; of the smallest example unless told otherwise."""
+
+    def __init__(self, directory: Path, config: str = "examples/in_process_direct/train.toml") -> None:
         self.directory = directory
         self.process = subprocess.Popen(
             command(
                 "run",
-                "examples/in_process_direct/train.toml",
+                config,
                 "--json",
                 "--set=training.max_steps=5000",
                 "--set=training.max_consecutive_unusable_groups=50000",
@@ -67,13 +92,35 @@ class Going:
         return self.process.returncode, json.loads(out)
 
 
+@contextmanager
+def ended_afterwards(running: Going) -> Iterator[Going]:
+    try:
+        yield running
+    finally:
+        if running.process.poll() is None:
+            running.process.kill()
+            running.process.communicate(timeout=30)
+
+
 @pytest.fixture
 def going(tmp_path: Path) -> Iterator[Going]:
-    running = Going(tmp_path)
-    yield running
-    if running.process.poll() is None:
-        running.process.kill()
-        running.process.communicate(timeout=30)
+    with ended_afterwards(Going(tmp_path)) as running:
+        yield running
+
+
+@pytest.fixture
+def sampling(tmp_path: Path) -> Iterator[Going]:
+    """A run that stands after its first step, with attempts in flight that end only when it does."""
+    with ended_afterwards(Going(tmp_path, project_that_holds(tmp_path))) as running:
+        yield running
+
+
+async def until_in_flight(going: Going) -> None:
+    """Wait, bounded, until the attempts of its second step are in flight."""
+    with Store.open(going.directory) as store:
+        async with asyncio.timeout(IN_FLIGHT_SECONDS):
+            while not left_in_flight(store, going.run.run_id):  # noqa: ASYNC110 - another process tells nobody
+                await asyncio.sleep(0.05)
 
 
 def left_in_flight(store: Store, run_id: str) -> int:
@@ -93,25 +140,26 @@ def test_a_live_run_saves_when_it_is_asked(call: Call, going: Going, monkeypatch
     assert (saved["name"], saved["why"], saved["state"]) == (said.value["answer"][9:], "asked", "saved")
 
 
-async def test_deactivating_a_live_run_lets_it_end_cleanly_first(going: Going) -> None:
+async def test_deactivating_a_live_run_lets_it_end_cleanly_first(sampling: Going) -> None:
+    await until_in_flight(sampling)
     said: list[str] = []
-    (ended,) = await deactivate(going.directory, going.run.run_id, said.append)
+    (ended,) = await deactivate(sampling.directory, sampling.run.run_id, said.append)
     assert ended.error is None
     assert ended.was_active
     assert said[0].endswith("asking it to end, with what it has finished saved")
-    assert said[1] == f"Run {going.run.run_id} has ended"
-    status, value = going.end()
+    assert said[1] == f"Run {sampling.run.run_id} has ended"
+    status, value = sampling.end()
     assert (status, value["status"], value["error"]) == (3, "aborted", None)
-    with Store.open(going.directory) as store:
-        row = store.reader().run(going.run.run_id)
+    with Store.open(sampling.directory) as store:
+        row = store.reader().run(sampling.run.run_id)
         assert (row.state, row.loops_state) == (RunState.ABORTED, "INACTIVE")
         assert row.loops_since is not None
         assert row.loops_until is not None
         assert left_in_flight(store, row.run_id) == 0
         assert store.reader().lease_counts() == {}
-        # Where the abort came in the middle of an update, the trainer stands after no whole step, and none is saved.
         points = store.reader().checkpoints(row.run_id)
-        assert {(point.state, point.step) for point in points} <= {(CheckpointState.SAVED, row.step)}
+        assert [(point.state, point.step) for point in points] == [(CheckpointState.SAVED, 1)]
+        assert row.step == 1
 
 
 async def test_a_loops_run_that_ends_behind_its_back_ends_the_run_at_once_with_one_sentence(
