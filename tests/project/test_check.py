@@ -44,7 +44,9 @@ async def test_a_sound_config(make: Make, tmp_path: Path) -> None:
 
 
 @needs_model
-@pytest.mark.parametrize("config", ["in_process_direct/train.toml", "tool_agent/train_local.toml"])
+@pytest.mark.parametrize(
+    "config", ["in_process_direct/train.toml", "tool_agent/train_local.toml", "tool_agent/train_async.toml"]
+)
 async def test_bundled_local_examples_check(config: str) -> None:
     root = examples_dir()
     assert root is not None
