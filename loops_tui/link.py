@@ -92,7 +92,10 @@ class HereLazily:
             raise CleanupFailed("releasing takes too long; what is left stays on this list") from error
 
     def _made(self) -> RunsHere:
-        from engine.hosting.runs_here import RunsHere
+        from engine.importing import uncollected
+
+        with uncollected():
+            from engine.hosting.runs_here import RunsHere
 
         if self._runs is None:
             self._runs = RunsHere(self._project_dir)

@@ -27,6 +27,7 @@ from tools.sample_store import fill
 
 TARGET_SECONDS = 0.050
 IDLE_SECONDS = 10.0
+KEY_SECONDS = 10.0  # a bound, not a measure
 HELD = "held still"
 
 
@@ -36,9 +37,9 @@ def pause_between(program: OnAPty, chance: random.Random) -> None:
         program.read(left)
 
 
-def latency(program: OnAPty, key: bytes, shows: str) -> tuple[float, float]:
+def latency(program: OnAPty, key: bytes, shows: str, unless: str | None = None) -> tuple[float, float]:
     """Seconds from writing a key until the bytes that show what it did have come; and without those in which the
-    painting thread stood in the queue for a processor."""
+    painting thread stood in the queue for a processor. Raises TimeoutError, at once where ``unless`` is shown."""
     queued = program.queued_seconds()
     began = time.perf_counter()
     program.press(key)
@@ -48,7 +49,7 @@ def latency(program: OnAPty, key: bytes, shows: str) -> tuple[float, float]:
         waited = program.queued_seconds() - queued
         if program.shows(shows):
             return seconds, max(0.0, seconds - waited)
-        if seconds > 10:
+        if seconds > KEY_SECONDS or (unless is not None and program.shows(unless)):
             raise TimeoutError(
                 f"{shows!r} never came after {key!r}; on the screen is\n{program.picture.text}"
             )

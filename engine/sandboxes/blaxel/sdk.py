@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from engine.importing import uncollected
 from engine.sandboxes.errors import CredentialsError, PermanentError
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def load() -> None:
         os.environ["BL_ENABLE_OPENTELEMETRY"] = "false"  # it would replace the handlers of SIGINT and SIGTERM
         # One notice per process, meant for the author of a script: a region is the config's business.
         warnings.filterwarnings("ignore", message=r".*create: no region set", category=FutureWarning)
-        with _logging_kept(), _log_level_known():
+        with _logging_kept(), _log_level_known(), uncollected():
             import blaxel.core
         blaxel.core.settings.integration = "loops-tui/0.1.0"
         _imported.set()
