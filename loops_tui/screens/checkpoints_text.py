@@ -123,7 +123,7 @@ def details(entry: CheckpointEntry | None, width: int, height: int) -> list[Line
     lines.append((
         (f"after step {row.step}", Tone.PLAIN),
         (f" of {run.max_steps}" if run is not None and run.max_steps else "", Tone.DIM), gap,
-        (f"{why_words(row)}, {when}", Tone.DIM), gap, ("holds ", Tone.DIM), (kind_words(row), Tone.PLAIN),
+        (f"{safe(why_words(row), 40)}, {when}", Tone.DIM), gap, ("holds ", Tone.DIM), (kind_words(row), Tone.PLAIN),
     ))  # fmt: skip
     what, value = score_of(row, entry.recipe)
     if value is not None:
