@@ -187,7 +187,8 @@ class CheckpointsScreen(FedScreen):
         right: list[Span] = []
         if view is not None:
             if view.billing:
-                right.extend(((f"! {len(view.billing)} still bill", Tone.WARN), (" · ", Tone.FAINT)))
+                words = "still bills" if len(view.billing) == 1 else "still bill"
+                right.extend(((f"! {len(view.billing)} {words}", Tone.WARN), (" · ", Tone.FAINT)))
             count = len(view.entries)
             right.append((f"{count} checkpoint{'' if count == 1 else 's'}", Tone.DIM))
         self.query_one(TopLine).write([self.app.project_dir.name or "/", "Checkpoints"], tuple(right))
