@@ -50,6 +50,13 @@ CREATIONS = [
 ]
 
 
+@pytest.fixture
+def soon_settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing more comes of a creation here, once it has failed: a release need not look for so long."""
+    monkeypatch.setattr("engine.sandboxes.blaxel.provider.SETTLE_SECONDS", 1.0)
+
+
+@pytest.mark.usefixtures("soon_settled")
 @pytest.mark.parametrize(
     ("fault", "kind", "after"),
     CREATIONS,

@@ -36,7 +36,7 @@ def run(directory: Path, *sets: str, steps: int = 3) -> tuple[dict[str, Any], li
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -47,7 +47,7 @@ def run(directory: Path, *sets: str, steps: int = 3) -> tuple[dict[str, Any], li
 
 @pytest.fixture(scope="module")
 def twice(tmp_path_factory: pytest.TempPathFactory):
-    return [run(tmp_path_factory.mktemp(f"run{number}")) for number in range(2)]
+    return [run(tmp_path_factory.mktemp(f"run{number}"), "training.group_size=16") for number in range(2)]
 
 
 def test_a_run_trains_the_shipped_model_and_reports_it(twice) -> None:
@@ -113,7 +113,7 @@ def test_a_server_that_dies_in_mid_run_ends_it_with_one_sentence(tmp_path: Path)
             break
     assert server is not None, said
     os.kill(server, signal.SIGKILL)
-    out, rest = running.communicate(timeout=60)
+    out, rest = running.communicate(timeout=120)
     value = json.loads(out)
     assert running.returncode == 1, rest
     assert value["status"] == "failed"

@@ -43,6 +43,8 @@ EPISODE = [
     {"role": "assistant", "content": "Wrote the count to paid.txt."},
 ]
 
+LIKELIEST = '<tool_call>\n{"name": "shell", "arguments": {"command": "cat app.conf"}}\n</tool_call><|im_end|>'
+
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
@@ -188,10 +190,12 @@ def test_the_likeliest_reply_is_a_well_formed_call(
         "content": "In app.conf, change the port to 90. Leave the other settings exactly as they are.",
     }
     prompt = list(renderer.render_ids([EPISODE[0], user], tools=TOOLS, add_generation_prompt=True))
-    ids = list(prompt)
-    while len(ids) - len(prompt) < 72 and (len(ids) == len(prompt) or ids[-1] != tokenizer.eos_token_id):
-        ids.append(int(forward(config, weights, ids)[-1].argmax()))
-    reply = renderer.parse_response(ids[len(prompt) :], tools=TOOLS, prompt_ids=prompt)
-    assert ids[-1] == tokenizer.eos_token_id
+    # Each token is the likeliest one after those before it, which one pass over all of them shows.
+    said = tokenizer.encode(LIKELIEST, add_special_tokens=False)
+    likeliest = forward(config, weights, prompt + said)[len(prompt) - 1 : -1].argmax(-1).tolist()
+    assert tokenizer.decode(likeliest) == LIKELIEST
+    assert likeliest == said
+    assert likeliest[-1] == tokenizer.eos_token_id
+    reply = renderer.parse_response(likeliest, tools=TOOLS, prompt_ids=prompt)
     assert [(c.status.name, c.name in ("shell", "write_file")) for c in reply.tool_calls] == [("OK", True)]
     assert "app.conf" in json.dumps(reply.tool_calls[0].arguments)

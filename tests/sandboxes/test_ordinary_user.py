@@ -37,14 +37,14 @@ def test_isolation_as_an_ordinary_user(tmp_path_factory: pytest.TempPathFactory)
     hidden = next((p for p in reversed(base.parents) if not os.stat(p).st_mode & 0o001), None)
     place = Path(f"/tmp/loops-tui-nobody-{os.getpid()}")
     words = ["unshare", "-m", "sh", "-c", _SCRIPT, "x", str(hidden or ""), str(base if hidden else "")]
-    pytest_words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-x", "--timeout=100"]
+    pytest_words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-x", "--timeout=250"]
     done = subprocess.run(
         [*words, *pytest_words, f"--basetemp={place}", "tests/sandboxes/test_isolation.py"],
         cwd=repository,
         env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=280,
         check=False,
     )
     subprocess.run(["rm", "-rf", str(place)], check=True, timeout=60)
