@@ -160,7 +160,7 @@ def eval_line(row: EvalRow) -> str:
 
 
 def rollout_line(group: GroupRow, attempt: AttemptRow) -> str:
-    fields = {**dataclasses.asdict(attempt), "state": str(attempt.state)}
+    fields = {**_fields(attempt), "state": str(attempt.state)}
     del fields["run_id"]
     about = {
         "step": group.step,
@@ -171,6 +171,11 @@ def rollout_line(group: GroupRow, attempt: AttemptRow) -> str:
         **({} if group.eval_id is None else {"eval_id": group.eval_id}),
     }
     return dump_file_json({**fields, **about})
+
+
+def _fields(row: Any) -> dict[str, Any]:
+    """A row's fields as they are: ``asdict`` would copy every token of a transcript first."""
+    return {field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
 
 
 def log_line(row: LogRow) -> str:

@@ -79,6 +79,7 @@ BENCHES: tuple[Bench, ...] = (
         (
             Figure("worst cell / FIFO reference", _worst("ratio", False), "x", 1.05),
             Figure("worst cell, 25 % dead groups and 2 % faults", _worst("ratio", True), "x", 1.10),
+            Figure("worst cell on a clock without slip", _worst("ratio_alone"), "x", 1.05),
             Figure("staleness above its bound", _over, "updates", 0),
             Figure("attempts discarded without a fault", _worst("discarded"), "", 0),
         ),

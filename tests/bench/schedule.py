@@ -1,9 +1,12 @@
 """The engine's schedule against the reference schedule, on simulated latencies at 1/20 of their time.
 
     uv run python -m tests.bench.schedule [--json] [--steps 40] [--seeds 1] [--slots 16,32,64] [--updates 2,6] [--k 0,1,2,4]
+                                          [--virtual]
 
 Plays the workload of ``schedule_reference`` through the engine's own schedule, once without faults and once with 25 %
 groups without variance and 2 % failing tries. Timers slip on a machine that is busy: see ``load`` and ``timer_slip``.
+The same is played on a clock that leaps over all sleeps as well: ``ratio_alone`` is the schedule's own, whatever the
+machine does. ``--virtual`` does only that.
 """
 
 from __future__ import annotations
@@ -12,8 +15,8 @@ import argparse
 import asyncio
 import json
 import os
+import selectors
 import statistics
-import time
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -26,6 +29,7 @@ from engine.recipes.control import RunControl
 from engine.recipes.rl.groups import Group
 from engine.recipes.rl.order import TaskOrder
 from engine.recipes.rl.schedule import Schedule, ScheduleSettings
+from engine.recipes.rl.slots import Slots
 from engine.store.rows import AttemptState
 from tests.bench.schedule_reference import GROUP_SIZE, GROUPS_PER_STEP, STEPS, Workload, reference
 
@@ -109,7 +113,9 @@ async def play(case: Case, steps: int) -> Played:
         ended=lambda group: None,
     )
     told, stale = 0, 0
-    began = time.monotonic()
+    clock = asyncio.get_running_loop().time
+    schedule.slots = Slots(1000, schedule._slots_changed, clock)
+    began = clock()
     try:
         for step in range(steps):
             collected = await schedule.collect()
@@ -119,7 +125,7 @@ async def play(case: Case, steps: int) -> Played:
             await schedule.may_publish()
             schedule.published()
     finally:
-        seconds = time.monotonic() - began
+        seconds = clock() - began
         busy = schedule.slots.seconds() / (seconds * case.slots)
         begun = sum(kept.group.size for kept in schedule._kept.values())
         await schedule.close()
@@ -130,11 +136,36 @@ async def play(case: Case, steps: int) -> Played:
 async def slip(stop: asyncio.Event) -> list[float]:
     """How late a timer of 20 ms is, in seconds, until told to stop."""
     late: list[float] = []
+    clock = asyncio.get_running_loop().time
     while not stop.is_set():
-        before = time.monotonic()
+        before = clock()
         await asyncio.sleep(0.02)
-        late.append(time.monotonic() - before - 0.02)
+        late.append(clock() - before - 0.02)
     return late
+
+
+class _Leaping(selectors.DefaultSelector):
+    """Waits for nothing, and remembers how long it should have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.passed = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        self.passed += max(timeout or 0.0, 0.0)
+        return super().select(0)
+
+
+class LeapingLoop(asyncio.SelectorEventLoop):
+    """An event loop whose time passes only while nothing is to be done, and then at once."""
+
+    def __init__(self) -> None:
+        self._leaps = _Leaping()
+        super().__init__(self._leaps)
+        self._clock_resolution = 1e-9  # timers of one moment are still in order
+
+    def time(self) -> float:
+        return self._leaps.passed
 
 
 @lru_cache(maxsize=1000)
@@ -196,6 +227,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--at-once", type=int, default=6, help="cases that run beside each other")
+    parser.add_argument("--virtual", action="store_true", help="on a clock that leaps: takes seconds")
     parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args()
     cases = [
@@ -206,7 +238,12 @@ def main() -> None:
         for k in chosen.k
         for seed in range(chosen.seeds)
     ]
-    result = asyncio.run(measure(cases, chosen.steps, chosen.at_once))
+    with asyncio.Runner(loop_factory=LeapingLoop) as runner:
+        alone = runner.run(measure(cases, chosen.steps, chosen.at_once))
+    result = alone if chosen.virtual else asyncio.run(measure(cases, chosen.steps, chosen.at_once))
+    for row, same in zip(result["rows"], alone["rows"], strict=True):
+        row["ratio_alone"] = same["ratio"]
+    result["virtual"] = chosen.virtual
     if chosen.json:
         print(json.dumps(result))
         return
@@ -214,11 +251,11 @@ def main() -> None:
         f"{result['steps']} steps of {GROUPS_PER_STEP} x {GROUP_SIZE}, {chosen.seeds} seeds, 1/{SCALE:.0f} time, "
         f"load {result['load']}, timers late by {result['timer_slip_p99_ms']} ms (p99)"
     )
-    print("slots update k faulty | reference    wall  ratio | staleness discarded busy | ok")
+    print("slots update k faulty | reference    wall  ratio alone | staleness discarded busy | ok")
     for row in result["rows"]:
         print(
             f"{row['slots']:>5} {row['update']:>6g} {row['k']} {row['faulty']!s:>6} | {row['reference']:>9.1f} "
-            f"{row['wall']:>7.1f} {row['ratio']:>6.3f} | {row['staleness']:>9} {row['discarded']:>9} "
+            f"{row['wall']:>7.1f} {row['ratio']:>6.3f} {row['ratio_alone']:>5.3f} | {row['staleness']:>9} {row['discarded']:>9} "
             f"{row['slots_busy']:>4.2f} | {'yes' if row['ok'] else 'NO'}"
         )
 
