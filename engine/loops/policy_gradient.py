@@ -18,7 +18,7 @@ from engine.loops.errors import LoopsUnavailable, explain
 #: A request ends with the datum that brings it to so many tokens: about a megabyte. Its JSON is written in one piece that
 #: no other thread can interrupt, 30 ms for a megabyte. Gradients add up over requests, their normalisation comes with the
 #: optimizer step: how a batch is cut changes nothing.
-REQUEST_TOKENS = 65_536
+REQUEST_TOKENS = 40_000
 
 
 @dataclass(slots=True)

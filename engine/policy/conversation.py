@@ -17,7 +17,7 @@ from engine.policy.rendering import Message, ParsedReply, PolicyRenderer, ToolSp
 from engine.policy.tokens import Completion, Sampler, Segment, Span
 
 #: Characters whose tokens take some ten milliseconds to find.
-LONG = 16_000
+LONG = 4_000
 
 
 class ContextWindowExceeded(Exception):

@@ -5,8 +5,8 @@
 A whole RL run in async mode: schedule, episodes, conversations, groups, packing, session, store with all transcripts,
 run directory. Only the SDK's two clients are simulated (``tests.bench.simulated_loops``). ``--attempts`` are in flight
 all the while; each step trains ``--per-step`` of them. An attempt is a conversation of ``--turns`` replies that grows
-to several thousand tokens. Memory is what the system counts as resident; ``growth_mb`` compares its mean over the third
-quarter of steps 5 to 20 with the first. ``loop_lag`` is how late a timer of 20 ms on the engine's loop is, which says
+to several thousand tokens. Memory is what the system counts as resident; ``growth_mb`` compares its mean over the last
+quarter of the steps with that over the second. ``loop_lag`` is how late a timer of 20 ms on the engine's loop is, which says
 little on a busy machine; ``held`` is the processor time that one callback held the loop for, which says the same of the
 engine alone.
 """
@@ -19,6 +19,7 @@ import gc
 import json
 import os
 import statistics
+import sys
 import tempfile
 import threading
 import time
@@ -223,6 +224,11 @@ async def run(project: Project, store: Store, options: argparse.Namespace, watch
             watch.step_done()
             if row.step == options.steps:
                 control.stop_after_step("bench")
+            print(
+                f"step {row.step}: {watch.memory[-1]:.0f} MB, peak {watch.peak:.0f} MB",
+                file=sys.stderr,
+                flush=True,
+            )
 
     recorder.step = step  # type: ignore[method-assign]
     ticking = asyncio.create_task(watch.tick())
@@ -235,8 +241,10 @@ async def run(project: Project, store: Store, options: argparse.Namespace, watch
 
 
 def growth(memory: Sequence[float]) -> float:
-    """MB by which the mean of the last steps is above that of the first after warming up."""
-    quarter = max(len(memory) // 4, 1)
+    """MB by which the mean of the last quarter of the steps is above that of the second; 0 for less than 4 steps."""
+    quarter = len(memory) // 4
+    if not quarter:
+        return 0.0
     return statistics.fmean(memory[-quarter:]) - statistics.fmean(memory[quarter : 2 * quarter])
 
 
