@@ -233,7 +233,13 @@ def _saved(run_id: str, project_dir: Path) -> list[CheckpointRow]:
 
 def _require_steps_left(run: RunRow, checkpoint: CheckpointRow | None, project: Project) -> None:
     steps = project.config.training.max_steps
-    if steps is not None and checkpoint is not None and checkpoint.step >= steps:
+    # One whose process died between its last checkpoint and its end still has that to come: its last evaluation, say.
+    cut_short = (
+        run.state in (RunState.INTERRUPTED, RunState.FAILED)
+        and checkpoint is not None
+        and checkpoint.step == steps
+    )
+    if steps is not None and checkpoint is not None and checkpoint.step >= steps and not cut_short:
         raise ResumeRefused(
             f"run {run.run_id} has trained all its {checkpoint.step} steps; to go on, raise them: "
             f"--set training.max_steps={checkpoint.step * 2}"

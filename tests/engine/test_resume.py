@@ -159,3 +159,20 @@ async def test_a_checkpoint_that_is_gone_is_told_in_one_sentence(tmp_path: Path)
     with Store.open(tmp_path) as store:
         assert store.reader().run(first.run.run_id) == before
     assert len(json.loads((first.directory / "steps.jsonl").read_text().splitlines()[0])) > 5
+
+
+async def test_a_run_that_was_killed_between_its_last_checkpoint_and_its_end_is_ended(tmp_path: Path) -> None:
+    config = make_project(tmp_path)
+    first = await train(config, "training.max_steps=2")
+    with Store.open(tmp_path) as store:  # as it is found when its process has died then
+        recorder = store.recorder(first.run.run_id, files=False)
+        recorder.run(state=RunState.INTERRUPTED)
+        recorder.close()
+    again = await train(config, "training.max_steps=2", resume=first.run.run_id)
+    assert (again.run.state, again.run.step) == (RunState.DONE, 2)
+    assert [line["step"] for line in again.lines("steps.jsonl")] == [1, 2]
+    assert again.attempts == first.attempts
+    assert {point.step for point in again.checkpoints} == {2}
+    # One that is done has nothing left at all.
+    with pytest.raises(HostingError, match="has trained all its 2 steps"):
+        await train(config, "training.max_steps=2", resume=first.run.run_id)
