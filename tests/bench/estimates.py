@@ -31,14 +31,23 @@ EXAMPLES = (
     "examples/sft_tool_use/sft.toml",
     "examples/sft_tool_use/rl.toml",
 )
+#: What begins with the weights of another example, which is trained to its end before.
+AFTER = {"examples/sft_tool_use/rl.toml": "examples/sft_tool_use/sft.toml"}
 WITHIN = 0.25
 
 
 async def compare(config: str, steps: int, directory: Path) -> dict[str, Any]:
     """The estimate and what the run then did, by amount; ``wall`` is seconds, against its two bounds."""
 
+    overrides: dict[str, Any] = {"training.max_steps": steps}
+    if (before := AFTER.get(config)) is not None:
+        project = load(before, working_dir=directory)
+        await train(project)
+        project.close()
+        overrides["model.from_checkpoint"] = _newest(directory)
+
     def loaded(seed: int) -> Project:
-        return load(config, {"training.max_steps": steps, "training.seed": seed}, working_dir=directory)
+        return load(config, {**overrides, "training.seed": seed}, working_dir=directory)
 
     first = loaded(1)
     recipe = first.config.recipe
@@ -66,15 +75,18 @@ async def compare(config: str, steps: int, directory: Path) -> dict[str, Any]:
     }
 
 
+def _newest(directory: Path) -> str:
+    with Store.open(directory) as store:
+        return store.reader().runs(limit=1)[0].run_id
+
+
 def _sampled(directory: Path) -> dict[str, int]:
     """What the newest run of a project did, counted from its rows, without evaluations."""
     with Store.open(directory) as store:
         reader = store.reader()
-        run = reader.runs(limit=1)[0]
-        groups = [group.group_id for group in reader.groups(run.run_id, 1_000_000) if group.group_id >= 0]
-        rows = [
-            row for group in groups for row in reader.attempts(run.run_id, group) if row.ended_at is not None
-        ]
+        run_id = _newest(directory)
+        groups = [group.group_id for group in reader.groups(run_id, 1_000_000) if group.group_id >= 0]
+        rows = [row for group in groups for row in reader.attempts(run_id, group) if row.ended_at is not None]
     return {
         "attempts": len(rows),
         "calls": sum(row.turns for row in rows),
@@ -87,7 +99,7 @@ def _trained(directory: Path) -> dict[str, int]:
     """The same of fine-tuning."""
     with Store.open(directory) as store:
         reader = store.reader()
-        steps = reader.steps(reader.runs(limit=1)[0].run_id)
+        steps = reader.steps(_newest(directory))
     return {"steps": len(steps), "tokens": int(sum(step.metrics["tokens/total"] for step in steps))}
 
 

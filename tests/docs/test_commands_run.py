@@ -65,8 +65,12 @@ def test_on_an_example(command: str, desk: Desk) -> None:
     arguments = shlex.split((match[3] or "").replace("=RUN", f"={desk.run_id}"))
     small = ["training.max_steps=1"]
     if config["recipe"] == "rl":
-        small += ["training.group_size=8", "training.groups_per_step=1", "sampling.max_tokens=64"]
-        small += ["training.max_consecutive_unusable_groups=8"]
+        small += ["training.group_size=4", "training.groups_per_step=1", "sampling.max_tokens=64"]
+        small += [
+            "training.max_consecutive_unusable_groups=3"
+        ]  # each is a whole group of attempts, for nothing
+        if "max_turns" in config["runtime"]["config"].get("options", {}):
+            small.append("runtime.config.options.max_turns=3")
         small += ["eval.at_start=false", "eval.at_end=false"] if "eval" in config else []
     else:
         small += ["training.batch_size=8", "training.warmup_steps=0"]
