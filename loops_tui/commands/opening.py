@@ -17,7 +17,10 @@ def open_directory(directory: Path, options: Options) -> int:
     project_dir = directory.expanduser().resolve()
     if not project_dir.is_dir():
         raise UsageError(f"{directory} is no directory")
-    from loops_tui.session import open_app
+    from engine.importing import uncollected
+
+    with uncollected():
+        from loops_tui.session import open_app
 
     return open_app(project_dir, options=options)
 
