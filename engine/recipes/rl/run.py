@@ -218,7 +218,8 @@ class _Run:
             await asyncio.sleep(PACE_SECONDS)
             waits = self.reporter.doing
             if waits == "sampling" and schedule.waits_for is not None:
-                waits = "group {}, {} attempts left".format(*schedule.waits_for)
+                group_id, left = schedule.waits_for
+                waits = f"group {group_id}, {left} attempt{'' if left == 1 else 's'} left"
             figures = {**pace.read(), **self._lag.read()}
             self.handle.note(pace={**figures, "waits_for": waits, "ahead": schedule.slots.ahead})
 
