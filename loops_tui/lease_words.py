@@ -22,9 +22,7 @@ def counted(number: int, noun: str) -> str:
 
 def left_words(number: int) -> str:
     """What a run that has ended left, and where one lets go of it."""
-    return (
-        f"it left {counted(number, 'sandbox')} behind: 4 shows {'it' if number == 1 else 'them'}"
-    )
+    return f"it left {counted(number, 'sandbox')} behind: 4 shows {'it' if number == 1 else 'them'}"
 
 
 def coarse(seconds: float | None) -> str:

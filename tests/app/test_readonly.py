@@ -144,7 +144,18 @@ async def test_what_changes_something_is_not_offered(leased: Path, where: str) -
         assert names[False] & CHANGES, "there is something to refuse here"
 
 
-HINTS = ("cleans up", "tries again", "resumes", "r trains", "deactivates", "for P", "^s ", "F5", "copies it", "press c:")
+HINTS = (
+    "cleans up",
+    "tries again",
+    "resumes",
+    "r trains",
+    "deactivates",
+    "for P",
+    "^s ",
+    "F5",
+    "copies it",
+    "press c:",
+)
 """Words that go with keys which a read-only app refuses."""
 
 
