@@ -46,6 +46,9 @@ async def compare(config: str, steps: int, directory: Path) -> dict[str, Any]:
         project.close()
         overrides["model.from_checkpoint"] = _newest(directory)
 
+    if load(config, working_dir=directory).config.recipe == "sft":
+        overrides["training.warmup_steps"] = 0  # so few steps have no room for it
+
     def loaded(seed: int) -> Project:
         return load(config, {**overrides, "training.seed": seed}, working_dir=directory)
 
