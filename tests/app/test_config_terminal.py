@@ -27,10 +27,10 @@ def project(tmp_path: Path) -> Path:
     return root
 
 
-def edit(session: Session) -> None:
+def edit(session: Session, first: str = "agents/train.toml") -> None:
     session.until("No runs yet")
     session.press(b"2")
-    session.until("agents/train.toml")  # the first config opens by itself
+    session.until(first)  # the first config opens by itself
     session.until_quiet(0.5)
     session.press(b"\r")
     session.until("f1")
@@ -94,3 +94,39 @@ def test_a_signal_keeps_it_as_well(project: Path, number: signal.Signals) -> Non
         session.assert_restored()
         assert b"Traceback" not in session.out[session.out.rindex(ALT_SCREEN_OFF) :]
     assert [text[:7] for text in drafts(project)] == ["# typed"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "kept", "saved"), [(b"k", ["# typed"], False), (b"s", [], True), (b"x", [], False)]
+)
+def test_leaving_asks_what_becomes_of_it(project: Path, answer: bytes, kept: list[str], saved: bool) -> None:
+    config = project / "agents" / "train.toml"
+    before = config.read_text()
+    with Session(project, size=(80, 24)) as session:
+        edit(session)
+        session.press(b"# typed")
+        session.until("not saved")
+        session.press(b"\x11")  # ctrl+q: a q would be typed
+        session.until("1 config is not saved")
+        session.press(answer)
+        assert session.end() == 0
+        session.assert_restored()
+    assert [text[:7] for text in drafts(project)] == kept
+    assert config.read_text() == ("# typed" if saved else "") + before
+
+
+def test_a_config_s_name_and_text_send_no_sequence_of_their_own(project: Path) -> None:
+    evil = "\x1b]52;c;RVZJTA==\x07\x1b[6n\x9b31m\u202e[bold]"
+    text = (project / "agents" / "train.toml").read_text()
+    (project / "agents" / f"aa{evil}.toml").write_text(f"# {evil}\n{text}", encoding="utf-8")
+    with Session(project) as session:
+        edit(session, "aa␛]52…")
+        session.press(b"# typed")
+        session.until("not saved")
+        session.press(b"\x11")
+        session.until("1 config is not saved")
+        session.press(b"k")
+        assert session.end() == 0
+        for sequence in (b"\x1b]52", b"\x1b[6n", b"\xc2\x9b", "\u202e".encode()):
+            assert sequence not in session.out
+    assert len(drafts(project)) == 1
