@@ -6,7 +6,8 @@
 log-normal, half a second for a reply and a seventh for a tool in the median. A server in a process of its own waits and
 answers with canned tokens. The lag is what a run itself tells of it (``engine.recipes.rl.pace.LoopLag``): how late a
 callback is that was due, over time. ``busy`` is the share of a core that this process used: near 1 the loop has more
-work than it can do, and is late for that. On a busy machine the lag is the machine's. Bound: p99 at most 50 ms.
+work than it can do, and is late for that. On a busy machine the lag is the machine's; ``own_p99_ms`` counts of each only
+as much as the loop's thread itself computed meanwhile. Bound: p99 at most 50 ms.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.project import load
-from engine.recipes.rl.pace import LoopLag
+from engine.recipes.rl.pace import TICK_SECONDS, LoopLag, quantile
 from engine.recipes.rl.parts import renderer_of
 from engine.store.store import Store
 from tests.bench.canned_sampler import CannedSampler
@@ -32,12 +33,30 @@ BOUND_MS = 50.0
 LATENCY = (-0.9, 0.6)
 
 
+class OwnLag(LoopLag):
+    """Also how much of each lag the loop's thread spent computing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.own: list[float] = []
+        self._used = time.thread_time()
+
+    def ticked(self, due: float) -> None:
+        used = time.thread_time()
+        own = max(min(time.monotonic() - due, used - self._used), 0.0)
+        self._used = used
+        while own >= 0.0:
+            self.own.append(own)
+            own -= TICK_SECONDS
+        super().ticked(due)
+
+
 async def measure(directory: Path, attempts: int, turns: int) -> dict[str, Any]:
     project = load(write_project(directory, attempts, turns, pauses=True), working_dir=directory)
     renderer = await asyncio.to_thread(renderer_of, project)
     with CannedSampler(canned_replies(renderer), LATENCY) as server, Store.open(directory) as store:
         engine = await open_engine(project, renderer, server.url, store)
-        lag = LoopLag()
+        lag = OwnLag()
         watching = asyncio.create_task(lag.watch())
         wall, cpu = time.monotonic(), time.process_time()
         await engine.step()
@@ -51,6 +70,7 @@ async def measure(directory: Path, attempts: int, turns: int) -> dict[str, Any]:
         "attempts": attempts,
         "calls": engine.calls,
         **{name: round(value, 1) for name, value in figures.items()},
+        "own_p99_ms": round(1000 * quantile(sorted(lag.own), 0.99), 1),
         "seconds": round(wall, 1),
         "busy": round(cpu / wall, 2),
         "cpu_ms_per_call": round(1000 * cpu / engine.calls, 2),
