@@ -23,6 +23,7 @@ import sys
 import tempfile
 import threading
 import time
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -115,7 +116,7 @@ REPLY = (
 class Watch:
     """Reads the process's figures on the engine's loop and at each step's end."""
 
-    lag: list[float] = field(default_factory=list)
+    lag: array[float] = field(default_factory=lambda: array("f"))
     memory: list[float] = field(default_factory=list)  # MB, at each step's end
     peak: float = 0.0
     files: int = 0
@@ -144,7 +145,7 @@ class Held:
     """Processor time of each callback of the event loop, and who the longest were. Use as a context."""
 
     def __init__(self) -> None:
-        self.seconds: list[float] = []
+        self.seconds = array("f")  # small: there are hundreds of thousands
         self.longest: list[tuple[float, str]] = []
 
     def __enter__(self) -> Self:
