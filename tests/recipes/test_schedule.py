@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 
 import pytest
 
 from engine.loops.errors import LoopsUnavailable
+from engine.recipes.rl.schedule import SLOTS_A_TURN
 from tests.recipes.scheduled import Bench, settle
 
 
@@ -266,4 +268,20 @@ async def test_no_group_is_older_than_the_bound_and_none_is_lost_whatever_the_or
     assert trained == [group for group in range(400) if group not in dead][:75]
     assert oldest <= k
     assert k == 0 or oldest > 0
+    await bench.schedule.close()
+
+
+async def test_many_slots_are_not_given_in_one_turn_of_the_loop() -> None:
+    """Each holder renders and sends a prompt at once: hundreds in one turn would hold up everything else."""
+    bench = Bench(size=50, groups_per_step=2, by_hand=True)
+    collecting = asyncio.create_task(bench.schedule.collect())
+    bench.open(0, "setup")
+    bench.open(1, "setup")
+    given = [0]
+    for _ in range(200):
+        await asyncio.sleep(0)
+        given.append(bench.schedule.slots.used)
+    assert given[-1] == 100
+    assert max(later - earlier for earlier, later in itertools.pairwise(given)) <= SLOTS_A_TURN
+    collecting.cancel()
     await bench.schedule.close()

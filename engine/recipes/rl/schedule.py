@@ -24,6 +24,10 @@ from engine.recipes.rl.groups import Group, judge
 from engine.recipes.rl.order import TaskOrder
 from engine.recipes.rl.slots import AttemptPlaces, Slots
 
+#: Attempts that get a slot in one turn of the event loop: each renders its first prompt and sends it at once, and
+#: hundreds of them in one turn would hold up everything else for a second.
+SLOTS_A_TURN = 8
+
 
 @dataclass(frozen=True, slots=True)
 class ScheduleSettings:
@@ -113,6 +117,7 @@ class Schedule:
         self._kept: dict[int, _Kept] = {}  # by id, ascending
         self._decided: dict[int, Group] = {}  # judged, not yet told by ``collect``
         self._publishing = False
+        self._given = 0  # slots, in this turn of the event loop
         self._background: set[asyncio.Task[None]] = set()
         self._watching: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
@@ -254,7 +259,7 @@ class Schedule:
         for group_id, attempt in self.slots.waiting:
             # A policy that is about to be published must not be waited for by what would have to be waited for.
             stopped = self._publishing and limits.max_policy_delta == 0
-            if stopped or self.slots.used >= limits.max_concurrent_rollouts:
+            if stopped or self.slots.used >= limits.max_concurrent_rollouts or self._given == SLOTS_A_TURN:
                 return
             kept = self._kept.get(group_id)
             if kept is None or not kept.in_hand:
@@ -265,6 +270,13 @@ class Schedule:
                 kept.group.for_step = self._step_of(group_id)
                 self._sampling(kept.group)
             self.slots.give((group_id, attempt), self.version)
+            self._given += 1
+            if self._given == 1:
+                asyncio.get_running_loop().call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._given = 0
+        self._pump()
 
     def _next_to_set_up(self) -> _Kept | None:
         """The oldest group with attempts that have not begun: a new one where all have."""
