@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from engine.policy.libraries import import_renderers, import_transformers
 from engine.policy.plain_tokenizer import plain_tokenizer
+from engine.policy.tokenizing import SlimTokenizer
 
 if TYPE_CHECKING:
     from renderers import Renderer
@@ -63,9 +64,9 @@ class PolicyRenderer:
         stop_token_ids: token ids that end a reply.
     """
 
-    def __init__(self, renderer: Renderer, tokenizer: Any, how: str) -> None:
+    def __init__(self, renderer: Renderer, tokenizer: Any, slim: SlimTokenizer, how: str) -> None:
         self._renderer = renderer
-        self._tokenizer = tokenizer
+        self._tokenizer, self._slim = tokenizer, slim
         self.name = type(renderer).__name__
         self.how = how
         self.stop_token_ids: list[int] = [int(token) for token in renderer.get_stop_token_ids()]
@@ -114,17 +115,19 @@ class PolicyRenderer:
         """The next turn's prompt, if it is proven to begin with exactly ``prompt + completion``; else None."""
         if not new_messages:
             return None
+        before = [*prompt, *completion]
         bridged = self._renderer.bridge_to_next_turn(
-            list(prompt),
-            list(completion),
+            before[: len(prompt)],
+            before[len(prompt) :],
             list(new_messages),  # type: ignore[arg-type]
             tools=_bare(tools),
         )
         if bridged is None:
             return None
-        ids = [int(token) for token in bridged.token_ids]
-        before = [*prompt, *completion]
-        return ids if len(ids) > len(before) and ids[: len(before)] == before else None
+        ids = bridged.token_ids
+        if len(ids) <= len(before) or ids[: len(before)] != before:
+            return None
+        return [*before, *map(int, ids[len(before) :])]
 
     def parse(
         self, completion: Sequence[int], prompt: Sequence[int], tools: Sequence[ToolSpec] | None
@@ -149,7 +152,7 @@ class PolicyRenderer:
 
     def token_texts(self, tokens: Sequence[int]) -> list[str]:
         """Each token's own text, for showing; not for reading back."""
-        return [str(self._tokenizer.decode([token], skip_special_tokens=False)) for token in tokens]
+        return list(map(self._slim.text_of, tokens))
 
 
 def _bare(tools: Sequence[ToolSpec] | None) -> Any:
@@ -190,11 +193,12 @@ def load_renderer(
     # A template may ask for anything that transformers offers; the other renderers only encode and decode.
     plain = plain_tokenizer(directory) if directory.is_absolute() and renderer != "default" else None
     tokenizer = plain or _of_transformers(tokenizer_source)
+    slim = SlimTokenizer(tokenizer)
 
     def build(name: str, how: str) -> PolicyRenderer:
         try:
             config = merge_chat_template_kwargs(cast(Any, config_from_name(name)), kwargs)
-            return PolicyRenderer(create_renderer(tokenizer, config), tokenizer, how)
+            return PolicyRenderer(create_renderer(slim, config), tokenizer, slim, how)
         except Exception as error:  # validation, missing special tokens, unknown names
             raise RenderingError(
                 f"the renderer {name!r} does not fit the model {model_name!r}: {_sentence(error)}"
@@ -225,6 +229,7 @@ def load_renderer(
             )
     if plain is not None:
         tokenizer = _of_transformers(tokenizer_source)
+        slim = SlimTokenizer(tokenizer)
     return build("default", "the model's own chat template; each turn is a segment of its own")
 
 
