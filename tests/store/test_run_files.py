@@ -56,7 +56,7 @@ def test_a_row_that_is_not_committed_yet_waits_for_its_commit(store: Store, tmp_
 
 def test_a_transcript_file_is_its_row_as_json(tmp_path: Path) -> None:
     turns = [
-        {"role": "user", "content": "Naïve \"quotes\""},
+        {"role": "user", "content": 'Naïve "quotes"'},
         {"role": "assistant", "content": None, "sampled": {"logprobs": [-0.5, float("nan")]}},
     ]
     for said in ([], turns):
