@@ -33,7 +33,10 @@ SCRIPT = Path(sys.executable).with_name("loops-tui")
 @pytest.fixture
 def store(project_dir: Path) -> Any:
     with Store.open(project_dir) as opened:
-        opened.create_run(make_run(project_dir, RUN, step=2, reward_first=0.25, reward_last=0.75))
+        begun = time.time() - 150
+        opened.create_run(
+            make_run(project_dir, RUN, step=2, reward_first=0.25, reward_last=0.75, started_at=begun)
+        )
         yield opened
 
 
@@ -57,8 +60,8 @@ def test_runs_as_table_and_json(call: Call, store: Store) -> None:
     said = call("runs")
     assert said.status == 0
     header, line = said.out.splitlines()
-    assert header.split() == ["RUN", "STATE", "STEP", "REWARD", "MODEL", "NAME"]
-    assert line.split() == [RUN, "failed", "2/5", "0.750", "builtin", "demo"]
+    assert header.split() == ["RUN", "STATE", "STEP", "REWARD", "ELAPSED", "MODEL", "NAME"]
+    assert line.split() == [RUN, "failed", "2/5", "0.750", "2m", "builtin", "demo"]
     (value,) = call("runs", "--json").value
     assert (value["run"], value["status"], value["steps"], value["max_steps"]) == (RUN, "failed", 2, 5)
     assert value["reward"] == {"first": 0.25, "last": 0.75}
