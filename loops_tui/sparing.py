@@ -20,10 +20,11 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.control import Control
 from rich.segment import Segment
 from textual._compositor import ChopsUpdate, CompositorUpdate, LayoutUpdate
-from textual.app import App
 from textual.events import Event, InputEvent
 from textual.screen import Screen
 from textual.strip import Strip
+
+from loops_tui.one_key import OneKeyApp
 
 #: A cell: its character ("" for the second half of a wide one) and its style as the codes that select it.
 type Cell = tuple[str, str]
@@ -97,7 +98,7 @@ class Painted:
             place = max(place, end)
 
 
-class SparingApp[ResultT](App[ResultT]):
+class SparingApp[ResultT](OneKeyApp[ResultT]):
     """An app that sends its terminal differences."""
 
     def __init__(self, **settings: Any) -> None:
