@@ -90,6 +90,7 @@ class LoopsApp(SparingApp[int]):
         self.preferences = preferences or Preferences()
         self.project_dir = project_dir
         self.run_in_hand: str | None = None  # the run looked at last
+        self.newest_run: str | None = None  # what stands for it until one was; a live one where there is one
         self.leaving = Leaving(self)
         self._cleaning = Cleaning(self)
         self.acts = Acts(self)
@@ -291,8 +292,8 @@ class LoopsApp(SparingApp[int]):
         self._back_to_runs()
 
     def action_go_run(self) -> None:
-        if self.run_in_hand is not None:
-            self.open_run(self.run_in_hand)
+        if run_id := self.run_in_hand or self.newest_run:
+            self.open_run(run_id)
 
     def action_go_config(self) -> None:
         """The one Config screen of this app: it stays as it is left, with what was typed on it."""
@@ -389,7 +390,7 @@ class LoopsApp(SparingApp[int]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "go_run":
-            return self.run_in_hand is not None
+            return (self.run_in_hand or self.newest_run) is not None
         # A dialog takes no other keys than its own.
         if self._running and self.screen.is_modal and action.startswith(_NOT_IN_DIALOGS):
             return False

@@ -17,11 +17,11 @@ from loops_tui.wording import ago, number, run_state, signed
 
 COLUMNS = (
     Column("state", "state", 9),
-    Column("name", "checkpoint", 12),
-    Column("run", "run", 14, flex=2, most=30),
+    Column("name", "checkpoint", 11),
+    Column("run", "run", 12, flex=2, most=30),
     Column("why", "why", 14, flex=1, most=22, drop=5),
     Column("step", "step", 5, right=True, drop=6),
-    Column("score", "reward/loss", 11, right=True),
+    Column("score", "score", 9, right=True),
     Column("eval", "evaluation", 16, drop=1),
     Column("size", "size", 9, right=True, drop=2),
     Column("policy", "policy", 6, right=True, drop=7),

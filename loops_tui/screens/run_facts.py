@@ -85,7 +85,8 @@ def _figure(label: str, name: str, now: Mapping[str, float], before: Mapping[str
         if name == "reward/mean" and abs(difference) >= 0.005:
             tone = Tone.GOOD if up else Tone.WARN
         arrow = "=" if abs(difference) < 0.005 else "▲" if up else "▼"
-        change = ((f" {arrow} {signed(difference):>5}", tone),)
+        shown = 0.0 if arrow == "=" else difference  # not -0.00
+        change = ((f" {arrow} {signed(shown):>5}", tone),)
     return fact(label, number(value, 3 if "loss" in name else 2), width, change=change)
 
 

@@ -143,7 +143,7 @@ class CurvePane(SpanPane, can_focus=True):
         title = f"{figure.title} by step"
         if not figure.stack and figure.curves:
             main = points_of(view.steps, view.names, figure.curves[0])
-            told = curve_words(main, figure.lower_is_better) if main else ""
+            told = curve_words(main, figure.lower_is_better, width - 4) if main else ""
         else:
             told = ""
         if self.cursor is not None:

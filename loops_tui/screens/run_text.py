@@ -177,13 +177,15 @@ def log_line(row: LogRow) -> Line:
     )
 
 
-def curve_words(points: Sequence[tuple[float, float]], lower_is_better: bool) -> str:
-    """First, last and best of a curve."""
+def curve_words(points: Sequence[tuple[float, float]], lower_is_better: bool, room: int) -> str:
+    """First, last and best of a curve, shorter where that is too long for ``room`` cells."""
     if not points:
         return ""
     best = (min if lower_is_better else max)(points, key=lambda point: point[1])
-    first, last = points[0][1], points[-1][1]
-    return f"first {number(first)} · last {number(last)} · best {number(best[1])} (step {best[0]:.0f})"
+    first, last = number(points[0][1]), number(points[-1][1])
+    best_words = f"best {number(best[1])} (step {best[0]:.0f})"
+    told = f"first {first} · last {last} · {best_words}"
+    return told if len(told) <= room else f"{first} → {last} · {best_words}"
 
 
 def pending(run: RunRow) -> str:

@@ -118,6 +118,7 @@ class RunsScreen(FedScreen):
         view = cast("RunsView", data)
         self._entries = view.entries
         self._loaded = True
+        self.app.newest_run = view.entries[0].run.run_id if view.entries else None
         self._show()
         if not view.whole:
             self.app.poke()  # the newest are painted; now the others
@@ -189,7 +190,8 @@ class RunsScreen(FedScreen):
         narrow = self.has_class("-narrow")
         billing = sum(entry.bills and not entry.live for entry in self._entries)
         if billing:
-            words = "bill" if narrow else "ended run still bills" if billing == 1 else "ended runs still bill"
+            ended = "" if narrow else "ended run " if billing == 1 else "ended runs "
+            words = f"{ended}still {'bills' if billing == 1 else 'bill'}"
             right.extend(((f"! {billing} {words} (5)", Tone.WARN), (" · ", Tone.FAINT)))
         left = sum(entry.left_behind for entry in self._entries)
         if left:

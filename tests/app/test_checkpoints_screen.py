@@ -284,4 +284,17 @@ async def test_a_checkpoint_of_fine_tuning_says_its_loss(
     app = make_app(saved)
     async with app.run_test(size=(80, 24)) as pilot:
         await open_checkpoints(pilot, app, f"{run}/step-000030")
-        await until_shown(pilot, app, "reward/loss", cell, said)
+        await until_shown(pilot, app, "score", cell, said)
+
+
+@pytest.mark.parametrize(
+    ("size", "titles"),
+    [((80, 24), ["score", "evaluation", "age"]), ((120, 40), ["why", "step", "evaluation", "size"])],
+)
+async def test_how_a_checkpoint_did_is_listed_at_every_size(
+    saved: Path, size: tuple[int, int], titles: list[str]
+) -> None:
+    app = make_app(saved)
+    async with app.run_test(size=size) as pilot:
+        await open_checkpoints(pilot, app)
+        await until_shown(pilot, app, "checkpoint ", *titles)

@@ -22,7 +22,7 @@ from loops_tui.screens.attempt_time import attempt_lines, timeline
 from loops_tui.screens.run_curves import FIGURES, group_parts, series_of, time_parts
 from loops_tui.screens.run_facts import run_lines, step_lines
 from loops_tui.screens.run_read import RunView, RunWish
-from loops_tui.screens.run_text import asked_words, header, step_counts
+from loops_tui.screens.run_text import asked_words, curve_words, header, step_counts
 from loops_tui.theme import Tone
 from loops_tui.widgets.spans import text_of
 from tools.sample_store import run_row
@@ -241,6 +241,27 @@ def test_rates_that_are_no_numbers_are_left_out() -> None:
     assert "slots 250% busy" in words
     assert "attempts/min" not in words
     assert "nan" not in words
+
+
+def test_a_step_like_the_one_before_has_no_negative_zero() -> None:
+    steps = [
+        StepRow("r", step, "done", NOW - 9, NOW, 5, {"reward/mean": mean})
+        for step, mean in ((3, 0.5), (4, 0.498))
+    ]
+    lines = [text_of(line) for line in step_lines(view_of(steps=steps), 44)]
+    assert any("= +0.00" in line for line in lines)
+    assert not any("-0.00" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("room", "told"),
+    [
+        (60, "first 0.16 · last 0.75 · best 0.97 (step 12)"),
+        (38, "0.16 → 0.75 · best 0.97 (step 12)"),
+    ],
+)
+def test_the_words_below_a_curve_are_whole(room: int, told: str) -> None:
+    assert curve_words([(1.0, 0.16), (12.0, 0.97), (16.0, 0.75)], lower_is_better=False, room=room) == told
 
 
 def test_the_legend_of_the_step_is_whole_at_80_columns() -> None:

@@ -236,6 +236,8 @@ async def test_a_run_that_bills_says_so_and_cannot_be_deleted(saved: Path) -> No
         the_screen(app).table.move_to(BILLING)
         await until_shown(pilot, app, "(5 deactivates)", "33.15 USD of 40 (83%)")
         assert "Delete" not in last_line(app)
+        await pilot.resize_terminal(80, 24)
+        await until_shown(pilot, app, "still bill (5) · ")
 
 
 async def test_marks_go_with_escape_and_two_of_them_can_be_compared(project: Path) -> None:

@@ -181,6 +181,15 @@ async def test_opening_and_going_back_and_to_the_run_in_hand(project: Path) -> N
         assert len(app.screen_stack) == 1
 
 
+async def test_before_any_run_was_looked_at_its_key_opens_the_live_one(project: Path) -> None:
+    app = make_app(project)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_shown(pilot, app, "7 runs")
+        await pilot.press("3")
+        await until(pilot, lambda: isinstance(app.screen, RunScreen), "a run opens")
+        assert app.run_in_hand == LIVE
+
+
 async def test_a_store_that_cannot_be_read_is_said_and_recovers(tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     (broken / ".loops").mkdir(parents=True)
