@@ -127,7 +127,9 @@ def agents(empty_project: Path) -> Path:
     assert examples is not None
     target = empty_project / "agents"
     shutil.copytree(examples / "tool_agent", target, ignore=shutil.ignore_patterns("__pycache__"))
-    (target / "train_blaxel.toml").unlink()
+    for config in target.glob("*.toml"):
+        if config.name != "train_local.toml":
+            config.unlink()
     return empty_project
 
 
