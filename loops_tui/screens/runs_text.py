@@ -252,12 +252,14 @@ def _shortened(path: str, room: int) -> str:
 EMPTY: Sequence[Line] = (
     plain("No runs yet in this project.", Tone.STRONG),
     (),
-    plain("Start one from a shell in this directory:", Tone.DIM),
+    (("2", Tone.ACCENT), (" shows the examples and this project's configs; ", Tone.DIM), ("ctrl+r", Tone.ACCENT),
+     (" runs one.", Tone.DIM)),
+    plain("Or start one from a shell in this directory:", Tone.DIM),
     (("  loops-tui run ", Tone.PLAIN), ("examples/in_process_direct/train.toml", Tone.ACCENT)),
     (),
     plain("It needs no account: the model ships with the package and trains on this", Tone.DIM),
     plain("machine. The run appears here as soon as it is created.", Tone.DIM),
-)
+)  # fmt: skip
 
 
 def nothing_matches(needle: str) -> list[Line]:

@@ -47,12 +47,12 @@ async def test_an_empty_project_says_what_to_do_next(empty_project: Path) -> Non
 async def test_what_is_said_of_no_runs_goes_with_the_first_one(empty_project: Path) -> None:
     app = make_app(empty_project)
     async with app.run_test(size=(80, 24)) as pilot:
-        await until_shown(pilot, app, "No runs yet", "Start one from a shell")
+        await until_shown(pilot, app, "No runs yet", "ctrl+r runs one", "start one from a shell")
         with Store.open(empty_project) as store:
             store.create_run(run_row("20261129-150000-new1", "first_one", RunState.DONE, empty_project))
         await until_shown(pilot, app, "first_one", "1 run")
         await pilot.pause()
-        assert "Start one from a shell" not in screen_text(app)
+        assert "start one from a shell" not in screen_text(app)
         await pilot.press("slash", *"zzz")
         await until_shown(pilot, app, "No run matches", "esc clears the filter")
         await pilot.press("escape")
