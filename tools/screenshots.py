@@ -140,7 +140,7 @@ def main() -> None:
                     shutil.copytree(
                         EXAMPLE,
                         project / EXAMPLE.name,
-                        ignore=shutil.ignore_patterns("__pycache__", "*blaxel*"),
+                        ignore=shutil.ignore_patterns("__pycache__", "*blaxel*", "*async*"),
                     )
                 if picture.sandboxes:
                     fill_leases(project, sample)
