@@ -58,6 +58,7 @@ def test_words(filled: Store, text: str, expected: list[tuple[int, int]]) -> Non
     "text",
     ['"', '""', "'", "(", ")", "*", "^", "-", "a AND", "NOT", "OR OR", "text:x", "{a b}", "a + b", "\\", "\udc80",
      "\x1b]0;x\x07", "_", "__", "a\0b", "%", "x" * 10_000, "' UNION SELECT 1 --", "🙂", "col : *", "-word", "a*b*"],
+    ids=range(27),
 )  # fmt: skip
 def test_hostile_text_is_only_text(filled: Store, text: str) -> None:
     filled.reader().search(RUN, text)
