@@ -210,7 +210,7 @@ def one_kill(kind: Kind, moments: random.Random, span: float, again: float, whol
                 store.reconcile()
                 (run,) = store.reader().runs()
             words = ["run", "--resume", run.run_id]
-            if not killed or moments.random() >= again:
+            if not killed or run.state is RunState.DONE or moments.random() >= again:
                 break
         if run.state is not RunState.DONE:
             to_end(project, words)
