@@ -15,6 +15,8 @@ from loops_tui.widgets.virtual_table import Cells, Column
 from loops_tui.widgets.wrapping import wrap
 from loops_tui.wording import ago, number, run_state, signed
 
+_EVAL_CELLS = 16
+
 COLUMNS = (
     Column("state", "state", 9),
     Column("name", "checkpoint", 11),
@@ -22,7 +24,7 @@ COLUMNS = (
     Column("why", "why", 14, flex=1, most=22, drop=5),
     Column("step", "step", 5, right=True, drop=6),
     Column("score", "score", 9, right=True),
-    Column("eval", "evaluation", 16, drop=1),
+    Column("eval", "evaluation", _EVAL_CELLS, drop=1),
     Column("size", "size", 9, right=True, drop=2),
     Column("policy", "policy", 6, right=True, drop=7),
     Column("age", "age", 7, right=True),
@@ -60,7 +62,7 @@ def checkpoint_cells(entry: CheckpointEntry) -> Cells:
         plain(safe(why_words(row), 40), Tone.DIM),
         plain(str(row.step), quiet),
         _score(entry),
-        eval_words(entry.measured) if entry.evals else plain(NOT_KNOWN, Tone.DIM),
+        eval_words(entry.measured, _EVAL_CELLS) if entry.evals else plain(NOT_KNOWN, Tone.DIM),
         plain(size_words(row.size_bytes), quiet),
         plain(NOT_KNOWN if row.policy_version is None else f"v{row.policy_version}", Tone.DIM),
         plain(coarse(entry.now - (row.saved_at or row.created_at)), Tone.DIM),
@@ -77,13 +79,15 @@ def _score(entry: CheckpointEntry) -> Line:
     return (("loss ", Tone.DIM), (number(value), quiet))
 
 
-def eval_words(row: EvalRow | None) -> Line:
-    """The mean and its interval: ``0.61 (0.54–0.68)``."""
+def eval_words(row: EvalRow | None, room: int) -> Line:
+    """The mean and its interval: ``0.61 (0.54–0.68)``; less exact bounds where ``room`` cells do not hold them."""
     if row is None:
         return plain("running", Tone.INFO)
-    spans: list[Span] = [(number(row.mean), Tone.STRONG)]
+    mean = number(row.mean)
+    spans: list[Span] = [(mean, Tone.STRONG)]
     if row.low is not None and row.high is not None:
-        spans.append((f" ({number(row.low)}–{number(row.high)})", Tone.DIM))
+        bounds = (f" ({row.low:.{digits}f}–{row.high:.{digits}f})" for digits in (2, 1, 0))
+        spans.append((next((told for told in bounds if len(mean + told) <= room), " (wide)"), Tone.DIM))
     return tuple(spans)
 
 
@@ -149,7 +153,7 @@ def _eval_lines(entry: CheckpointEntry) -> list[Line]:
     if row is None:
         last = entry.evals[0]
         return [plain(safe(last.error, 200) if last.error else f"evaluation {last.state}", Tone.WARN)]
-    spans: list[Span] = [("evaluated ", Tone.DIM), *eval_words(row)]
+    spans: list[Span] = [("evaluated ", Tone.DIM), *eval_words(row, 80)]
     if entry.base is not None and entry.base.mean is not None and row.mean is not None:
         spans.extend(
             (

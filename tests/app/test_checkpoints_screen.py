@@ -8,15 +8,17 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
-from engine.store.rows import CheckpointRow, CheckpointState, RunState
+from engine.store.rows import CheckpointRow, CheckpointState, EvalRow, RunState
 from engine.store.store import Store
 from loops_tui.app import LoopsApp
 from loops_tui.loops_ports import ActFailed
 from loops_tui.screens.checkpoints import AGES_SECONDS, CheckpointsScreen
+from loops_tui.screens.checkpoints_text import eval_words
 from loops_tui.screens.run import RunScreen
 from loops_tui.screens.runs import RunsScreen
 from loops_tui.widgets.confirm import Ask, Tell
 from loops_tui.widgets.form import Form
+from loops_tui.widgets.spans import text_of
 from tests.app.conftest import (
     LIVE,
     SIZES,
@@ -298,3 +300,17 @@ async def test_how_a_checkpoint_did_is_listed_at_every_size(
     async with app.run_test(size=size) as pilot:
         await open_checkpoints(pilot, app)
         await until_shown(pilot, app, "checkpoint ", *titles)
+
+
+@pytest.mark.parametrize(
+    ("mean", "low", "high", "told"),
+    [
+        (0.61, 0.54, 0.68, "0.61 (0.54–0.68)"),
+        (0.53, -2.0, 3.0466, "0.53 (-2.0–3.0)"),
+        (12.3, -112.26, 113.1, "12.30 (-112–113)"),
+        (123.4, -99112.26, 99113.1, "123.40 (wide)"),
+    ],
+)
+def test_an_interval_of_the_list_is_never_cut(mean: float, low: float, high: float, told: str) -> None:
+    row = EvalRow("r", "base", "base", "done", "asked", 0.0, mean=mean, low=low, high=high)
+    assert text_of(eval_words(row, 16)) == told
