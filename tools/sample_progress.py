@@ -58,19 +58,31 @@ def surround(store: Store, run_id: str, *, now: float, rng: random.Random) -> No
     group_id = 0
     for place, what in enumerate(_EVALS):
         group_id = _evaluation(recorder, group_id, what, now - 128 + place * 44, rng)
+    rewards = {row.step: row.metrics["reward/mean"] for row in store.reader().steps(run_id) if row.metrics}
     for step in (5, 10):
         saved = now - 128 + step * 8.8
         recorder.checkpoint(
             CheckpointRow(
                 run_id, f"step-{step:06d}", step, CheckpointState.SAVED, "every", saved, saved + 1.2, step + 1,
                 "loops-5d1c", f"bt://loops:loops-5d1c/weights/step-{step:06d}",
-                f"bt://loops:loops-5d1c/sampler/step-{step:06d}", 4_812_000,
+                f"bt://loops:loops-5d1c/sampler/step-{step:06d}", 4_812_000, rewards[step],
             )
         )  # fmt: skip
     recorder.run(
         mode="async",
         config_toml=CONFIG,
-        info={"isolation": "bubblewrap", "sandbox_warnings": []},
+        info={
+            "isolation": "bubblewrap",
+            "sandbox_warnings": [],
+            "pace": {
+                "attempts_per_minute": 437.0,
+                "tokens_per_second": 3_090.0,
+                "slots_busy": 0.94,
+                "waits_for": "group 120, 1 attempt left",
+                "ahead": 4,
+                "loop_lag_p99": 0.008,
+            },
+        },
         spend={
             "hours": 0.037,
             "sandbox_hours": 0.9,

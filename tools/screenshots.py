@@ -6,11 +6,11 @@ PNG beside each (with ``rsvg-convert``). Other sizes are in the snapshots of tes
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -121,11 +121,18 @@ async def take(project: Path, picture: Picture, size: tuple[int, int]) -> str:
 
 
 def main() -> None:
-    places = [argument for argument in sys.argv[1:] if argument != "--png"]
-    target = Path(places[0] if places else "screenshots")
+    parser = argparse.ArgumentParser(
+        description="Pictures of every screen, from the real app on a sample store."
+    )
+    parser.add_argument("directory", nargs="?", type=Path, default=Path("screenshots"))
+    parser.add_argument("--png", action="store_true", help="a PNG beside each, with rsvg-convert")
+    chosen = parser.parse_args()
+    target: Path = chosen.directory
     target.mkdir(parents=True, exist_ok=True)
     os.environ.pop("NO_COLOR", None)
-    converter = shutil.which("rsvg-convert") if "--png" in sys.argv else None
+    converter = shutil.which("rsvg-convert") if chosen.png else None
+    if chosen.png and converter is None:
+        parser.error("rsvg-convert is not installed, so there can be no PNG")
     with tempfile.TemporaryDirectory() as scratch:
         project = Path(scratch) / "agents"
         for label, size in SIZES.items():
