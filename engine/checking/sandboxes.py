@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from engine.config.durations import parse_duration
 from engine.config.report import CheckReport, Severity
+from engine.open_files import allowed
 from engine.sandboxes.contract import Isolation, ProviderReport
 from engine.sandboxes.errors import SandboxError
 from engine.sandboxes.for_run import derived_ttl, open_provider
@@ -157,11 +158,11 @@ def open_files_needed(attempts: int, creates: int, beside: int = 0) -> int:
 
 
 def _check_open_files(project: Project, settings: SandboxSettings, report: CheckReport) -> None:
-    limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit, (_, most) = allowed(), resource.getrlimit(resource.RLIMIT_NOFILE)  # a run raises its limit
     attempts = project.rl.max_concurrent_rollouts
     beside = project.rl.setups_ahead + project.rl.max_concurrent_grading
     needed = open_files_needed(attempts, settings.max_concurrent_creates, beside)
-    if limit == resource.RLIM_INFINITY or needed <= limit:
+    if needed <= limit:
         return
     certain = attempts * FILES_PER_SANDBOX >= limit
     raised = (

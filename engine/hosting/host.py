@@ -20,6 +20,7 @@ from engine.hosting.errors import HostingError
 from engine.hosting.local_server import LocalServer
 from engine.hosting.pulse import Pulse
 from engine.hosting.resuming import Resumption, config_digest
+from engine.open_files import raise_limit
 from engine.recipes.contract import LoopsEndpoint, Outcome, RunFailed, RunHandle
 from engine.recipes.control import RunControl
 from engine.store.errors import PartLost, StoreError
@@ -87,6 +88,7 @@ class RunHost:
 
     def begin(self) -> str:
         """Store the run and claim it; returns its id. Blocks briefly. Raises StoreError."""
+        raise_limit()
         self._opened = Store.open(self._project_dir)
         try:
             return self._begin()
