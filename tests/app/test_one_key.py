@@ -9,7 +9,7 @@ from textual.widgets import Input, TextArea
 
 from loops_tui.screens.help import HelpScreen
 from loops_tui.widgets.form import Field, Form
-from tests.app.conftest import make_app
+from tests.app.conftest import make_app, until, until_shown
 
 LETTERS = {"enter": "\r", "backspace": "\x7f", "space": " "}
 
@@ -74,3 +74,17 @@ async def test_a_widget_that_goes_away_with_a_key_holds_no_other_one_up(project:
         burst(app, "x", "question_mark")
         while not isinstance(app.screen, HelpScreen):
             await pilot.pause()
+
+
+async def test_what_is_typed_after_the_key_of_the_filter_goes_into_the_filter(project: Path) -> None:
+    app = make_app(project)
+    async with app.run_test() as pilot:
+        await until_shown(pilot, app, "7 runs", "tool_agent")
+        burst(
+            app, "slash", "s", "A", "backspace", "x", "y", "backspace", "backspace", "enter", "question_mark"
+        )
+        await until(
+            pilot, lambda: isinstance(app.screen, HelpScreen), "behind enter a key is the table's again"
+        )
+        await pilot.press("escape")
+        await until_shown(pilot, app, "filter “s”")
