@@ -15,6 +15,8 @@ from contextlib import asynccontextmanager, suppress
 from functools import lru_cache
 from typing import Any
 
+from engine.loops.releasing import release_calls
+
 CALLS_AT_ONCE = 8
 
 
@@ -77,6 +79,7 @@ class ServedPolicy:
         """
         await asyncio.to_thread(tls)
         share_tls(sdk)
+        release_calls(sdk)
         await _ready(sdk)
         previous, self._current = self._current, _Policy(sdk, step)
         self.version = step
@@ -135,6 +138,7 @@ def another(sdk: Any) -> Any | None:
         return None
     copied = pickle.loads(pickle.dumps(sdk))
     share_tls(copied)
+    release_calls(copied)
     return copied
 
 

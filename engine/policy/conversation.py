@@ -15,6 +15,7 @@ from typing import Any
 
 from engine.policy.rendering import Message, ParsedReply, PolicyRenderer, ToolSpec
 from engine.policy.tokens import Completion, Sampler, Segment, Span
+from engine.policy.turns import turn_of_loop
 
 #: Characters whose tokens take some ten milliseconds to find.
 LONG = 4_000
@@ -197,6 +198,7 @@ class Conversation:
         model, trace = self._model, self._model._trace
         given = [dict(message) for message in messages]
         offered = [dict(tool) for tool in tools or ()]
+        await turn_of_loop()
         known = len(self._messages) if given[: len(self._messages)] == self._messages else 0
         prompt, extends = await self._next_prompt(given, known, offered)
 
@@ -210,6 +212,7 @@ class Conversation:
         clamped_from = wanted if wanted is not None and wanted > room else None
         completion = await model._complete(prompt, room if wanted is None else min(wanted, room))
 
+        await turn_of_loop()
         # Only now, with a reply in hand, does the conversation move on: a failed call leaves it as it was.
         if extends and self._segment is not None:
             self._segment.append_prompt(prompt[len(self._segment.tokens) :])

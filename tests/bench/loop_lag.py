@@ -22,6 +22,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from engine.collecting import spare_what_stays
 from engine.project import load
 from engine.recipes.rl.pace import TICK_SECONDS, LoopLag, quantile
 from engine.recipes.rl.parts import renderer_of
@@ -56,6 +57,9 @@ async def measure(directory: Path, attempts: int, turns: int) -> dict[str, Any]:
     renderer = await asyncio.to_thread(renderer_of, project)
     with CannedSampler(canned_replies(renderer), LATENCY) as server, Store.open(directory) as store:
         engine = await open_engine(project, renderer, server.url, store)
+        # A run has spoken to its trainer by now, and so has imported what a first request imports.
+        await engine.session.sample([1], max_tokens=1, seed=None, affinity_key=None)
+        spare_what_stays()  # as a run does
         lag = OwnLag()
         watching = asyncio.create_task(lag.watch())
         wall, cpu = time.monotonic(), time.process_time()

@@ -9,6 +9,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any
 
+from engine.collecting import spare_what_stays
 from engine.config.settings import Settings
 from engine.episodes.contract import Episode, Task
 from engine.loops.canary import Canary
@@ -74,6 +75,7 @@ class _Run:
         handle.recorder.run(state=RunState.STARTING)
         self.reporter.phase("provisioning Loops")
         session, renderer = await self.connections.connect()
+        spare_what_stays()
         handle.recorder.run(state=RunState.RUNNING, policy_version=session.version)
 
         attempts = Rollout(

@@ -24,9 +24,9 @@ from engine.recipes.rl.groups import Group, judge
 from engine.recipes.rl.order import TaskOrder
 from engine.recipes.rl.slots import AttemptPlaces, Slots
 
-#: Attempts that get a slot in one turn of the event loop: each renders its first prompt and sends it at once, and
-#: hundreds of them in one turn would hold up everything else for a second.
-SLOTS_A_TURN = 8
+#: Attempts that are begun, and attempts that get a slot, in one turn of the event loop: an episode's own code may take
+#: some milliseconds at once then, and hundreds of them in one turn would hold up everything else for a second.
+SLOTS_A_TURN = SETUPS_A_TURN = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class Schedule:
         self._kept: dict[int, _Kept] = {}  # by id, ascending
         self._decided: dict[int, Group] = {}  # judged, not yet told by ``collect``
         self._publishing = False
-        self._given = 0  # slots, in this turn of the event loop
+        self._given = self._begun = 0  # slots, and attempts, in this turn of the event loop
         self._background: set[asyncio.Task[None]] = set()
         self._watching: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
@@ -236,7 +236,7 @@ class Schedule:
         window = (self._settings.max_steps_off_policy + 1) * self._settings.groups_per_step
         self._admit(window)
         self._give_slots()
-        while (kept := self._next_to_set_up()) is not None:
+        while self._begun < SETUPS_A_TURN and (kept := self._next_to_set_up()) is not None:
             admissible = list(self._kept).index(kept.group.group_id) < window
             if admissible and not self._held:
                 kept.in_hand = True
@@ -270,12 +270,15 @@ class Schedule:
                 kept.group.for_step = self._step_of(group_id)
                 self._sampling(kept.group)
             self.slots.give((group_id, attempt), self.version)
+            self._await_next_turn()
             self._given += 1
-            if self._given == 1:
-                asyncio.get_running_loop().call_soon(self._next_turn)
+
+    def _await_next_turn(self) -> None:
+        if not self._given and not self._begun:
+            asyncio.get_running_loop().call_soon(self._next_turn)
 
     def _next_turn(self) -> None:
-        self._given = 0
+        self._given = self._begun = 0
         self._pump()
 
     def _next_to_set_up(self) -> _Kept | None:
@@ -301,6 +304,8 @@ class Schedule:
             self._next_group = group.group_id + 1
             group.started_at, group.for_step = time.time(), self._step_of(group.group_id)
             self._started(group)
+        self._await_next_turn()
+        self._begun += 1
         attempt = len(kept.tasks)
         task = asyncio.create_task(
             self._one(kept, attempt, self.slots.begin((group.group_id, attempt))),
