@@ -24,7 +24,7 @@ async def test_from_a_point_of_the_curve_to_that_steps_groups(project: Path, siz
     app = make_app(project)
     async with app.run_test(size=size) as pilot:
         await open_run(pilot, app)
-        await until_shown(pilot, app, "first 0.15")
+        await until_shown(pilot, app, "first 0.15" if size == WIDE else "0.15 → 0.87")
         screen = app.screen
         assert isinstance(screen, RunScreen)
         screen.curve.focus()
@@ -145,7 +145,7 @@ async def test_keys_that_follow_fast_are_not_lost(project: Path) -> None:
     app = make_app(project)
     async with app.run_test(size=NARROW) as pilot:
         await open_run(pilot, app)
-        await until_shown(pilot, app, "first 0.15")
+        await until_shown(pilot, app, "0.15 → 0.87")
         app.simulate_key("right_square_bracket")
         app.simulate_key("enter")
         await until_shown(pilot, app, "[Attempts]", "Attempts of group 124")

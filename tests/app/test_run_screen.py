@@ -29,10 +29,9 @@ async def test_where_it_stands_at_a_glance(project: Path, size: tuple[int, int])
         await until_shown(
             pilot, app, "● running", "sampling", "14/40", "28/64", "done 28", "grading 2", "queued 4"
         )
-        await until_shown(
-            pilot, app, "Reward by step", "first 0.15", "Step 14", "KL sampler/trainer k3", "1 of 9"
-        )
-        await until_shown(pilot, app, "waits for 20 attemp", "published policy v15", "tokens sampled")
+        curve = "first 0.15" if size == WIDE else "0.15 → 0.87"
+        await until_shown(pilot, app, "Reward by step", curve, "Step 14", "KL sampler/trainer k3", "1 of 9")
+        await until_shown(pilot, app, "waits for group 120, 1", "published policy v15", "tokens sampled")
 
 
 async def test_wide_shows_everything_at_once(project: Path) -> None:
