@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
@@ -124,10 +125,10 @@ class TrialScreen(ModalScreen[None]):
     # -- the weights -------------------------------------------------------------------------------------------
 
     async def _open(self) -> None:
-        loop = asyncio.get_running_loop()
+        loop, context = asyncio.get_running_loop(), contextvars.copy_context()
 
-        def told(sentence: str) -> None:
-            loop.call_soon_threadsafe(self._heard, sentence)
+        def told(sentence: str) -> None:  # by a thread of the engine, which knows of no app
+            loop.call_soon_threadsafe(self._heard, sentence, context=context)
 
         try:
             trial = await asyncio.to_thread(self._opener, told)
