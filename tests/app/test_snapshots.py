@@ -59,7 +59,9 @@ def project(still: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory)
             sql = f"UPDATE {table} SET {column} = replace({column}, ?, ?)"
             store.submit(lambda connection, sql=sql: connection.execute(sql, (str(root), SHOWN))).result(10)
         store.submit(lambda connection: connection.execute("UPDATE hosts SET pid = ?", (PID,))).result(10)
-    shutil.copytree(EXAMPLE, root / EXAMPLE.name, ignore=shutil.ignore_patterns("__pycache__", "*blaxel*", "*async*"))
+    shutil.copytree(
+        EXAMPLE, root / EXAMPLE.name, ignore=shutil.ignore_patterns("__pycache__", "*blaxel*", "*async*")
+    )
     for file in root.rglob("*"):
         if file.is_file() and ".loops" not in file.parts:
             os.utime(file, (NOW, NOW))
