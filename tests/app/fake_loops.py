@@ -111,6 +111,7 @@ class FakeTrial:
 
     def close(self) -> None:
         self._loops.asked.append(("close",))
+        self._loops.goes.wait(10)
         # By a thread of its own, as by the engine: it has nothing of the app's context.
         keeper = threading.Thread(target=self._told, args=("Sampler sampler-1 is released",))
         keeper.start()

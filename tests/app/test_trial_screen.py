@@ -40,7 +40,11 @@ async def test_talking_to_a_checkpoint(saved: Path, size: tuple[int, int]) -> No
         await pilot.press("ctrl+n")
         await until(pilot, lambda: ("forget",) in hosting.loops.asked, "a new conversation")
         await until(pilot, lambda: "you said" not in screen_text(app), "nothing said any more")
+        trial = app.screen
+        hosting.loops.goes.clear()  # a release takes longer than the screen lives
         await pilot.press("escape")
+        await until(pilot, lambda: not trial.is_attached, "the screen is gone")
+        hosting.loops.goes.set()
         await until_told(pilot, app, "Sampler sampler-1 is released")
         assert isinstance(app.screen, CheckpointsScreen)
         assert hosting.loops.asked == [
