@@ -92,7 +92,10 @@ def explain(error: BaseException, doing: str, url: str | None) -> str:
         return f"Loops at {where} is shutting down (while {doing})"
     if type(error).__name__ == "UnknownRequestError":
         return f"Loops at {where} lost the operation while {doing}: it was restarted"
-    return f"Loops at {where} failed while {doing}: {one_line(str(error)) or type(error).__name__}"
+    said = one_line(str(error)) or type(error).__name__
+    if "terminal-failure state 'INACTIVE'" in said:  # the SDK's words where it waits for a sampler to be ready
+        return f"the run's sampler at {where} is deactivated, which ended it while {doing}: {said}"
+    return f"Loops at {where} failed while {doing}: {said}"
 
 
 def sample_failure(error: Exception, url: str | None) -> LoopsError:
