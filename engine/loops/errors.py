@@ -93,9 +93,7 @@ def explain(error: BaseException, doing: str, url: str | None) -> str:
     if type(error).__name__ == "UnknownRequestError":
         return f"Loops at {where} lost the operation while {doing}: it was restarted"
     said = one_line(str(error)) or type(error).__name__
-    if (
-        "terminal-failure state 'INACTIVE'" in said
-    ):  # the SDK's words where it waits for a sampler to be ready
+    if "terminal-failure state 'INACTIVE'" in said:  # the SDK's words where it waits for a sampler
         return f"the run's sampler at {where} is deactivated, which ended it while {doing}: {said}"
     return f"Loops at {where} failed while {doing}: {said}"
 

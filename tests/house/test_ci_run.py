@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -74,3 +75,10 @@ def test_nothing_to_work_with_is_told_in_one_line(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert "neither uv nor a Python 3.12 or 3.13" in done.stderr
+
+
+def test_every_directory_of_tests_is_run() -> None:
+    chosen = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]["testpaths"]
+    with_tests = {file.parent.relative_to(ROOT).as_posix() for file in (ROOT / "tests").rglob("test_*.py")}
+    assert set(chosen) == with_tests
+    assert len(chosen) == len(set(chosen))
