@@ -1,12 +1,13 @@
 """From a key to the bytes that show what it did, while a run in the app starts 32 Blaxel sandboxes at once.
 
-``python -m tests.bench.blaxel_keys [--sandboxes 32] [--json]``
+``python -m tests.bench.blaxel_keys [--sandboxes 32] [--rounds 6] [--json]``
 
 The real app on a terminal of 120x40. A run of examples/tool_agent with the local model begins in its engine's thread, its
 sandboxes on the emulator (a process of its own). Keys are pressed all the while: from the first picture until the run
 begins, which is when the engine and Blaxel's SDK are imported, they move the cursor of the runs (``loading``); from then
 until all sandboxes have been active they hold the view and let it go (``starting``). ``own`` leaves out the time in which
-other processes had the processors. The exit status is 0 if every p95 is within the bound.
+other processes had the processors. A round has some 15 keys while sandboxes start; the figures are of the keys of all
+rounds. The exit status is 0 if every p95 is within the bound.
 """
 
 from __future__ import annotations
@@ -80,8 +81,29 @@ def starting(program: OnAPty, store: Store, run_id: str, number: int, chance: ra
     return found
 
 
-def measure(sandboxes: int) -> dict[str, float | int]:
-    chance = random.Random(1)
+type Latencies = list[tuple[float, float]]
+
+
+def measure(sandboxes: int, rounds: int) -> dict[str, float | int]:
+    loaded: Latencies = []
+    started: Latencies = []
+    for number in range(rounds):
+        some, others = one_round(sandboxes, random.Random(number))
+        loaded += some
+        started += others
+    return {
+        "sandboxes": sandboxes,
+        "rounds": rounds,
+        "loading_keys": len(loaded),
+        **told("loading", loaded),
+        "starting_keys": len(started),
+        **told("starting", started),
+        "target_p95_ms": TARGET_SECONDS * 1000,
+    }
+
+
+def one_round(sandboxes: int, chance: random.Random) -> tuple[Latencies, Latencies]:
+    """Latencies while the engine is loaded, and while the sandboxes start."""
     with tempfile.TemporaryDirectory() as scratch, EmulatorProcess(Path(scratch) / "emulator.log") as service:
         os.environ.update(service.environment())
         project = Path(scratch) / "agents"
@@ -94,19 +116,8 @@ def measure(sandboxes: int) -> dict[str, float | int]:
                 program.until(names[0])
                 loaded = loading(program, names, chance)
                 program.until("Hold view")
-                began = time.perf_counter()
                 live = next(run.run_id for run in store.reader().runs() if run.run_id not in names)
-                started = starting(program, store, live, sandboxes, chance)
-                seconds = time.perf_counter() - began
-    return {
-        "sandboxes": sandboxes,
-        "seconds_until_all_run": seconds,
-        "loading_keys": len(loaded),
-        **told("loading", loaded),
-        "starting_keys": len(started),
-        **told("starting", started),
-        "target_p95_ms": TARGET_SECONDS * 1000,
-    }
+                return loaded, starting(program, store, live, sandboxes, chance)
 
 
 def app(project_dir: Path, sandboxes: int) -> int:
@@ -129,12 +140,13 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--sandboxes", type=int, default=32)
+    parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--app", type=Path, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.app is not None:
         return app(chosen.app, chosen.sandboxes)
-    result = measure(chosen.sandboxes)
+    result = measure(chosen.sandboxes, chosen.rounds)
     if chosen.json:
         print(json.dumps(result))
     else:

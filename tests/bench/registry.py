@@ -213,7 +213,7 @@ BENCHES: tuple[Bench, ...] = (
     Bench(
         "estimates",
         "the estimate of a check against what the next run does, after one earlier run",
-        60,
+        300,
         (Figure("worst amount, off by", _off, "", 0.25),),
         full=("--steps", "3"),
         quick=("examples/in_process_direct/train.toml", "--steps", "2"),
@@ -241,11 +241,12 @@ BENCHES: tuple[Bench, ...] = (
     Bench(
         "blaxel_keys",
         "from a key to what it paints, while a run in the app starts 32 Blaxel sandboxes (the emulator)",
-        30,
+        60,
         (
             Figure("while the engine is loaded, p95", key("loading_p95_ms"), "ms", 50),
             Figure("while the sandboxes start, p95", key("starting_p95_ms"), "ms", 50),
         ),
+        quick=("--rounds", "1"),
     ),
     Bench(
         "grading",
