@@ -141,7 +141,8 @@ async def test_what_changes_something_is_not_offered(leased: Path, where: str) -
         async with app.run_test(size=(120, 40)) as pilot:
             await go(pilot, app, where)
             # Once a run has been read there is one to go to.
-            await until(pilot, lambda app=app: "go_run" in offered(app), "its keys are known")
+            await until(pilot, lambda app=app: bool(app.check_action("go_run", ())), "a run is known")
+            await until(pilot, lambda app=app: bool(offered(app)), "its keys are known")
             names[options.readonly] = offered(app)
     assert names[True] == names[False] - CHANGES
     if where in ("run", "runs"):
