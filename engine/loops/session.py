@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from engine.loops.datums import TrainingDatum
-from engine.loops.errors import LoopsUnavailable, SaveFailed, explain, sample_failure
+from engine.loops.errors import LoopsUnavailable, SampleFailed, SaveFailed, explain, sample_failure
 from engine.loops.own_loop import OnOwnLoop
 from engine.loops.policy_gradient import TrainResult, train_policy
 from engine.loops.sampling import SamplingSettings, exact_completion, sampling_params
@@ -242,7 +242,7 @@ class LoopsSession:
                 raise sample_failure(error, self._url) from error
             version = self._served.step_of(client, response.policy_version)
         if len(response.sequences) != count:
-            raise LoopsUnavailable(
+            raise SampleFailed(
                 f"the sampler returned {len(response.sequences)} replies where {count} were asked for"
             )
         return [exact_completion(sequence, version) for sequence in response.sequences]
