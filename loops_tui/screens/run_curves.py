@@ -168,12 +168,14 @@ def series_of(
     return drawn
 
 
-def stack_of(figure: Figure, steps: Sequence[StepRow]) -> list[tuple[float, dict[str, float]]]:
-    """The columns of a stack: (step, amounts by name)."""
+def stack_of(
+    figure: Figure, steps: Sequence[StepRow], resumed: Sequence[float] = ()
+) -> list[tuple[float, dict[str, float]]]:
+    """The columns of a stack: (step, amounts by name). ``resumed`` as in :func:`time_parts`."""
     columns: list[tuple[float, dict[str, float]]] = []
     before: StepRow | None = None
     for step in steps:
-        parts = time_parts(step, before) if figure.stack == "time" else group_parts(step.metrics)
+        parts = time_parts(step, before, resumed) if figure.stack == "time" else group_parts(step.metrics)
         if parts:
             columns.append((float(step.step), parts))
         before = step
@@ -184,9 +186,12 @@ def stack_names(figure: Figure) -> tuple[str, ...]:
     return TIME_PARTS if figure.stack == "time" else GROUP_PARTS
 
 
-def time_parts(step: StepRow, before: StepRow | None = None) -> dict[str, float]:
+def time_parts(
+    step: StepRow, before: StepRow | None = None, resumed: Sequence[float] = ()
+) -> dict[str, float]:
     """Shares of a step's wall time. Sampling, environment, grading and setup divide the rollout as the attempts' own
-    times do; ``idle`` is what lies between the step before and this one."""
+    times do; ``idle`` is what lies between the step before and this one, or between a resume of the run and this one
+    (``resumed``, in Unix seconds): while a run is at rest, nothing of it is idle."""
     metrics = step.metrics
     rollout = metrics.get("time/share/rollout")
     if rollout is None:
@@ -206,6 +211,7 @@ def time_parts(step: StepRow, before: StepRow | None = None) -> dict[str, float]
     parts["publishing"] = metrics.get("time/share/publish", 0.0)
     seconds = metrics.get("time/step", 0.0)
     start = before.ended_at if before is not None and before.ended_at is not None else step.started_at
+    start = max([start, *(at for at in resumed if at <= step.started_at)])
     wall = step.ended_at - start if step.ended_at is not None else 0.0
     if wall > seconds > 0:
         busy = seconds / wall

@@ -65,7 +65,7 @@ def step_lines(view: RunView, width: int) -> list[Line]:
     lines.extend(_divergence(now, width))
     lines.extend(_lag(view, step, width))
     lines.extend(_speed(now, width))
-    shares = time_parts(step, before_row)
+    shares = time_parts(step, before_row, view.resumed_at)
     if shares or view.supervised:
         lines.append(fact("step took", duration(now.get("time/step")), width))
     if shares:

@@ -167,7 +167,7 @@ class CurvePane(SpanPane, can_focus=True):
         return [tuple(self._legend(view, figure, log)), *drawn] if drawn else []
 
     def _stack(self, view: RunView, figure: Figure, width: int, height: int) -> list[Line]:
-        columns, names = stack_of(figure, view.steps), stack_names(figure)
+        columns, names = stack_of(figure, view.steps, view.resumed_at), stack_names(figure)
         if not columns:
             return []
         shares = figure.stack == "time"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from engine.store.rows import (
     AttemptRow,
@@ -83,6 +83,11 @@ class RunView:
         return self.run.recipe == "sft"
 
     @property
+    def resumed_at(self) -> Sequence[float]:
+        """When it was taken up again, in Unix seconds."""
+        return [float(sitting["at"]) for sitting in _sittings(self.run)]
+
+    @property
     def group(self) -> GroupRow | None:
         """The group whose attempts are shown."""
         return next((row for row in self.groups if row.group_id == self.group_id), None)
@@ -116,11 +121,16 @@ class RunWatch:
         self._phase: tuple[tuple[bool, str], float | None] | None = None
         self._counted: tuple[float, Mapping[float, int]] | None = None
         self._exploits = ExploitWatch(run_id)
+        self._resumes = 0  # of the run, when it was last looked at
 
     def read(self, reader: StoreReader, wish: RunWish) -> RunView:
         """The run now, as far as ``wish`` asks for it."""
         now = time.time()
         run = reader.run(self.run_id)
+        if (resumes := len(_sittings(run))) != self._resumes:
+            # A resume takes back what came after its checkpoint; those steps and groups are then done again.
+            self._resumes, self._exploits = resumes, ExploitWatch(self.run_id)
+            self._steps.clear()
         steps = self._read_steps(reader)
         newest = reader.training_groups(self.run_id, GROUPS)
         groups = newest
@@ -207,6 +217,17 @@ class RunWatch:
             # What was there from the first look on may be older than that: nothing is said then.
             self._phase = (phase, None if self._phase is None else now)
         return self._phase[1]
+
+
+def _sittings(run: RunRow) -> Sequence[Mapping[str, Any]]:
+    """What the run's row says of each resume; a store from elsewhere may hold anything there."""
+    told = run.info.get("resumed")
+    sittings = told if isinstance(told, list) else []
+    return [sitting for sitting in sittings if isinstance(sitting, dict) and _is_time(sitting.get("at"))]
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, int | float)
 
 
 def _is_ahead(group: GroupRow, step: int) -> bool:

@@ -69,6 +69,16 @@ def test_shares_of_a_steps_time_make_the_whole() -> None:
     assert time_parts(StepRow("r", 2, "collecting", NOW)) == {}
 
 
+def test_hours_between_an_end_and_a_resume_are_not_idle() -> None:
+    before = StepRow("r", 1, "done", NOW - 4000, NOW - 3600)
+    step = StepRow("r", 2, "done", NOW - 9, NOW, metrics={**METRICS, "time/step": 9.0})
+    assert time_parts(step, before)["idle"] > 0.9
+    earlier, taken_up = NOW - 5000, NOW - 10
+    parts = time_parts(step, before, [earlier, taken_up])
+    assert parts["idle"] == pytest.approx(0.1)  # loading, from the resume to the step
+    assert sum(parts.values()) == pytest.approx(1.0)
+
+
 def test_groups_of_a_step_by_what_became_of_them() -> None:
     metrics = {"groups/trained": 8.0, "discard/groups/no_variance": 2.0}
     assert group_parts(metrics) == {"trained": 8.0, "all alike": 2.0, "many lost": 0.0}
