@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from engine.config.report import CheckReport, Severity
 from engine.config.settings import Settings
+from engine.config.values import LARGEST
 from engine.store.measured import Measured
 
 if TYPE_CHECKING:
@@ -20,21 +22,31 @@ if TYPE_CHECKING:
 
 #: Names under which an episode's options bound its turns.
 _TURN_LIMITS = ("max_turns", "max_steps", "max_calls", "turns")
+#: Standard deviations to either side that hold nine values in ten.
+NINE_IN_TEN = 1.645
+#: A range that reaches this much further than the estimate is told.
+TOLD = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """What a run to ``max_steps`` will take. ``measured`` False: the amounts are upper bounds from limits.
 
-    ``attempts`` of an unmeasured estimate is a lower bound: groups that teach nothing are sampled again. Times are in
-    seconds: ``wall_low`` with the configured concurrency packed without a gap, ``wall_high`` one attempt after another.
-    None: the config does not bound it. Evaluations and what comes before the first step are in none of them.
+    ``attempts`` of an unmeasured estimate is a lower bound: groups that teach nothing are sampled again. How often is
+    chance, and late in a run that learns its tasks to the end it is most of what a run takes: ``attempts_low`` and
+    ``attempts_high`` are where nine runs in ten end, as far as the earlier ones show it, and what the bounds of time
+    are made from. Times are in seconds: ``wall_low`` with the configured concurrency packed without a gap,
+    ``wall_high`` one attempt after another. None: the config does not bound it. Evaluations and what comes before the
+    first step are in none of them.
     """
 
     measured: bool
     runs: int  # earlier runs that it is made from
+    measured_steps: int  # of all of them together
     steps: int
     attempts: int
+    attempts_low: int
+    attempts_high: int | None
     calls: int | None
     prompt_tokens: int | None
     sampled_tokens: int | None
@@ -58,13 +70,23 @@ def estimate(
     sandboxed = settings.runtime.config.sandbox is not None
     steps = training.max_steps
     if measured is not None:
+        measured = measured.with_batch(batch)
         attempts = measured.attempts_per_step * steps
+        fewest, most = _range(steps, training.group_size, measured)
         calls: float | None = attempts * measured.calls_per_attempt
         prompts: float | None = attempts * measured.prompt_tokens_per_attempt
         sampled: float | None = attempts * measured.sampled_tokens_per_attempt
         sandbox_hours = attempts * measured.sandbox_seconds / 3600.0
-        low = shortest(steps, slots, settings.max_steps_off_policy, measured)
-        high = attempts * measured.attempt_seconds + steps * measured.update_seconds
+        bounded = partial(
+            shortest,
+            steps=steps,
+            slots=slots,
+            off_policy=settings.max_steps_off_policy,
+            attempt=measured.slot_seconds,
+        )
+        packed = bounded(attempts=attempts, update=measured.update_seconds)
+        low = bounded(attempts=fewest, update=measured.quickest_update)
+        high = most * measured.attempt_seconds + steps * measured.update_seconds
     else:
         attempts = float(steps * batch)
         turns = turn_limit(options)
@@ -73,11 +95,15 @@ def estimate(
         prompts = None if calls is None else calls * settings.model.max_seq_len
         sandbox_hours = attempts * clock_seconds / 3600.0 if sandboxed else 0.0
         low, high = steps * math.ceil(batch / slots) * clock_seconds, attempts * clock_seconds
+        fewest, most, packed = attempts, None, low
     return Estimate(
         measured=measured is not None,
         runs=measured.runs if measured is not None else 0,
+        measured_steps=measured.steps if measured is not None else 0,
         steps=steps,
         attempts=round(attempts),
+        attempts_low=round(fewest),
+        attempts_high=_whole(most),
         calls=_whole(calls),
         prompt_tokens=_whole(prompts),
         sampled_tokens=_whole(sampled),
@@ -85,21 +111,38 @@ def estimate(
         wall_low=low,
         wall_high=high,
         cost=_cost(
-            settings, scope, prompts=prompts, sampled=sampled, sandbox_hours=sandbox_hours, seconds=low
+            settings, scope, prompts=prompts, sampled=sampled, sandbox_hours=sandbox_hours, seconds=packed
         ),
         currency=settings.prices.currency,
     )
 
 
-def shortest(steps: int, slots: int, off_policy: int, measured: Measured) -> float:
+def _range(steps: int, group: int, measured: Measured) -> tuple[float, float]:
+    """The fewest and the most attempts of nine runs in ten, in whole groups of ``group`` attempts.
+
+    A step's groups are what it takes at least; it is how many are rejected that varies. Their number in another run
+    differs from the mean of the earlier ones by the chance of both. It is never negative and its large values lie far
+    out, so it is taken for log-normal; and for one more than was seen, as few or none may have been luck.
+    """
+    longer = steps / measured.steps
+    least = measured.batch * steps
+    again = (measured.attempts_per_step - measured.batch) * steps / group + longer
+    variance = (measured.attempts_variance * measured.steps / group**2 + 1.0) * longer * (1.0 + longer)
+    factor = math.exp(NINE_IN_TEN * math.sqrt(math.log1p(variance / again**2)))
+    return least + group * math.floor(again / factor), least + group * math.ceil(again * factor)
+
+
+def shortest(
+    *, steps: int, attempts: float, slots: int, off_policy: int, attempt: float, update: float
+) -> float:
     """Seconds below which no schedule gets: whatever waits for something else is packed without a gap.
 
-    In sync mode (``off_policy`` 0) sampling and updates take turns. Where samples may be k updates old, they overlap,
-    and three things bound a run: all updates after the first attempt; all that samples before the last update; and,
-    k + 1 steps apart, an attempt that has to wait for an update that had to wait for an attempt.
+    ``attempt`` and ``update`` are the seconds of one. In sync mode (``off_policy`` 0) sampling and updates take turns.
+    Where samples may be k updates old, they overlap, and three things bound a run: all updates after the first attempt;
+    all that samples before the last update; and, k + 1 steps apart, an attempt that has to wait for an update that had
+    to wait for an attempt.
     """
-    update, attempt = measured.update_seconds, measured.slot_seconds
-    sampling = steps * measured.attempts_per_step * attempt / slots
+    sampling = attempts * attempt / slots
     chained = steps / (off_policy + 1) * (attempt + update)
     if off_policy == 0:
         return max(chained, sampling + steps * update)
@@ -110,7 +153,7 @@ def turn_limit(options: Any) -> int | None:
     """The turns that an episode's options allow, by the usual names; None where none of them is set."""
     for name in _TURN_LIMITS:
         value = getattr(options, name, None)
-        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= LARGEST:
             return value
     return None
 
@@ -150,14 +193,10 @@ def lines(found: Estimate, settings: Settings) -> Iterator[str]:
     batch = f"{found.steps} steps × {training.groups_per_step} × {training.group_size}"
     most = "" if found.measured else "at most "
     if found.measured:
-        factor = found.attempts / (found.steps * training.groups_per_step * training.group_size)
-        runs = "an earlier run" if found.runs == 1 else f"{found.runs} earlier runs"
-        again = (
-            f" ({factor:.2f} × {batch}: groups that taught nothing were sampled again)"
-            if factor > 1.01
-            else ""
-        )
-        yield f"Estimate, from what {runs} measured: {found.attempts:,} attempts{again or f' ({batch})'}"
+        again = found.attempts / (found.steps * training.groups_per_step * training.group_size)
+        if again > 1.01:
+            batch = f"{again:.2f} × {batch}: groups that taught nothing were sampled again"
+        yield f"Estimate, from what {_source(found)}: {found.attempts:,} attempts{_likely(found)} ({batch})"
     else:
         yield (
             f"Estimate, from the config alone: {batch} = {found.attempts:,} attempts, and more where groups teach "
@@ -183,6 +222,20 @@ def lines(found: Estimate, settings: Settings) -> Iterator[str]:
         yield f"  sandbox-hours: {most}{found.sandbox_hours:.2f}"
     if found.cost is not None:
         yield f"  cost at the given prices: {most}{found.cost:.2f} {found.currency}"
+
+
+def _source(found: Estimate) -> str:
+    """Whose figures they are, and of how many steps where those runs were shorter."""
+    runs = "an earlier run" if found.runs == 1 else f"{found.runs} earlier runs"
+    if found.measured_steps >= found.runs * found.steps:
+        return f"{runs} measured"
+    steps = "1 step" if found.measured_steps == 1 else f"{found.measured_steps:,} steps"
+    return f"{runs} measured in {steps}"
+
+
+def _likely(found: Estimate) -> str:
+    high = found.attempts_high or 0
+    return f", likely {found.attempts_low:,} to {high:,}" if high > found.attempts * (1 + TOLD) else ""
 
 
 def check_estimate(

@@ -57,4 +57,10 @@ def _read(project: Project) -> History:
         hosts = reader.live_hosts(time.time())
         going = reader.runs(states=[state for state in RunState if state not in FINAL_STATES])
         live = [run.run_id for run in going if run.config_path == config and run.host_id in hosts]
-        return History(reader.measured(config), tuple(live))
+        measured = reader.measured(
+            config,
+            base_model=project.config.model.base_model,
+            scope=str(project.scope),
+            max_steps=project.config.training.max_steps or 0,
+        )
+        return History(measured, tuple(live))

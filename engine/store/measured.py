@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 #: Runs looked at, newest first: a config changes, and the latest figures say most.
@@ -16,12 +16,15 @@ RUNS = 3
 class Measured:
     """Means over the newest runs of one config with at least one finished step.
 
-    Tokens and calls are per attempt, of all attempts that were started in finished steps; times are in seconds.
+    They are of what those steps took and of nothing else: attempts that no step waited for, as where a run was stopped
+    or failed, and those of evaluations are in none of them. Tokens and calls are per attempt, times in seconds.
     """
 
     runs: int
-    steps: int
+    steps: int  # of all those runs together
+    batch: float  # attempts that a step would take if each group trained
     attempts_per_step: float  # more than the batch where groups are rejected
+    attempts_variance: float  # of those, by how unevenly groups were rejected; 0.0 where none was
     calls_per_attempt: float
     prompt_tokens_per_attempt: float  # over all calls of an attempt
     sampled_tokens_per_attempt: float
@@ -31,50 +34,85 @@ class Measured:
     )
     sandbox_seconds: float  # that a lease existed, per attempt; 0.0 without sandboxes
     update_seconds: float  # training and publishing, per step
+    quickest_update: float  # of training alone: sampling begins anew while a publish is still being looked at
+
+    def with_batch(self, batch: int) -> Measured:
+        """The same of steps with another number of attempts: what a step takes grows with it."""
+        larger = batch / self.batch
+        return replace(
+            self,
+            batch=batch,
+            attempts_per_step=self.attempts_per_step * larger,
+            attempts_variance=self.attempts_variance * larger,
+            update_seconds=self.update_seconds * larger,
+            quickest_update=self.quickest_update * larger,
+        )
 
 
 class _Reading(Protocol):
     def _reading(self) -> contextlib.AbstractContextManager[sqlite3.Connection]: ...
 
 
+#: The trained groups of the runs, each with how many before it were rejected. Groups train in the order of their ids, so
+#: the last one's id is how far the steps got.
+_TRAINED = (
+    "WITH trained AS (SELECT run_id, group_id, group_id - lag(group_id, 1, -1) OVER (PARTITION BY run_id ORDER BY "
+    "group_id) - 1 AS again FROM groups WHERE run_id IN ({marks}) AND state = 'trained' AND step <= ?), "
+    "reached AS (SELECT run_id, max(group_id) AS last FROM trained GROUP BY run_id) "
+)
+
+
 class MeasuredQueries:
     """Part of StoreReader."""
 
-    def measured(self: _Reading, config_path: str) -> Measured | None:
-        """What the newest runs of this config measured; None before one has finished a step. Raises StoreError."""
+    def measured(
+        self: _Reading, config_path: str, *, base_model: str, scope: str, max_steps: int
+    ) -> Measured | None:
+        """What the newest runs of this config with that model and scope measured, in their first ``max_steps`` steps.
+
+        None before one has finished a step. Raises StoreError.
+        """
         with self._reading() as connection:
             runs = [
                 row[0]
                 for row in connection.execute(
-                    "SELECT run_id FROM runs WHERE config_path = ? AND step > 0 ORDER BY created_at DESC LIMIT ?",
-                    (config_path, RUNS),
+                    "SELECT run_id FROM runs WHERE config_path = ? AND base_model = ? AND scope = ? AND step > 0 "
+                    "ORDER BY created_at DESC LIMIT ?",
+                    (config_path, base_model, scope, RUNS),
                 )
             ]
             if not runs:
                 return None
             marks = ", ".join("?" * len(runs))
-            steps, update = _steps(connection, runs, marks)
+            trained, chosen = _TRAINED.format(marks=marks), (*runs, max_steps)
+            steps, batch, update, quickest = _steps(connection, marks, chosen)
             attempts, calls, prompts, sampled, seconds, in_slot = connection.execute(
-                "SELECT count(*), avg(a.turns), avg(a.prompt_tokens), avg(a.sampled_tokens), "
+                f"{trained} SELECT count(*), avg(a.turns), avg(a.prompt_tokens), avg(a.sampled_tokens), "
                 "avg(CASE WHEN a.ended_at > a.started_at THEN a.ended_at - a.started_at END), "
                 "avg(coalesce(json_extract(a.timeline, '$.sampling[2]'), 0.0) + "
                 "coalesce(json_extract(a.timeline, '$.acting[2]'), 0.0)) "
-                "FROM attempts a JOIN groups g USING (run_id, group_id) "
-                f"WHERE run_id IN ({marks}) AND g.eval_id IS NULL AND a.ended_at IS NOT NULL "
-                "AND a.state != 'cancelled'",
-                runs,
+                "FROM reached JOIN attempts a USING (run_id) WHERE a.group_id BETWEEN 0 AND reached.last",
+                chosen,
             ).fetchone()
+            # Each of these counts is a geometric one: with r rejected, r (r + 1) / 2 is unbiased for its variance.
+            variance = connection.execute(
+                f"{trained} SELECT sum(again * (again + 1) / 2.0 * runs.group_size * runs.group_size) "
+                "FROM trained JOIN runs USING (run_id)",
+                chosen,
+            ).fetchone()[0]
             leased = connection.execute(
-                "SELECT sum(released_at - coalesce(active_at, created_at)) FROM leases "
-                f"WHERE run_id IN ({marks}) AND released_at IS NOT NULL",
-                runs,
+                f"{trained} SELECT sum(released_at - coalesce(active_at, created_at)) FROM reached "
+                "JOIN leases USING (run_id) WHERE leases.group_id BETWEEN 0 AND reached.last AND released_at IS NOT NULL",
+                chosen,
             ).fetchone()[0]
         if not steps or not attempts:
             return None
         return Measured(
             runs=len(runs),
             steps=steps,
+            batch=batch,
             attempts_per_step=attempts / steps,
+            attempts_variance=(variance or 0.0) / steps,
             calls_per_attempt=calls or 0.0,
             prompt_tokens_per_attempt=prompts or 0.0,
             sampled_tokens_per_attempt=sampled or 0.0,
@@ -82,6 +120,7 @@ class MeasuredQueries:
             slot_seconds=in_slot or 0.0,
             sandbox_seconds=(leased or 0.0) / attempts,
             update_seconds=update,
+            quickest_update=quickest,
         )
 
     def sandbox_time(self: _Reading, run_id: str, now: float) -> tuple[float, float]:
@@ -96,13 +135,20 @@ class MeasuredQueries:
         return hours or 0.0, gb_hours or 0.0
 
 
-def _steps(connection: sqlite3.Connection, runs: list[str], marks: str) -> tuple[int, float]:
-    """How many steps the runs finished, and the mean seconds of an update in them."""
+def _steps(
+    connection: sqlite3.Connection, marks: str, chosen: tuple[object, ...]
+) -> tuple[int, float, float, float]:
+    """How many steps the runs finished, their mean batch in attempts, the mean seconds of an update, and of training
+    alone the fewest."""
     rows = connection.execute(
-        f"SELECT metrics FROM steps WHERE run_id IN ({marks}) AND state = 'done'", runs
+        "SELECT runs.group_size * runs.groups_per_step, steps.metrics FROM steps JOIN runs USING (run_id) "
+        f"WHERE run_id IN ({marks}) AND steps.state = 'done' AND steps.step <= ?",
+        chosen,
     ).fetchall()
-    updates = [
-        sum(float(metrics.get(name, 0.0)) for name in ("time/train", "time/publish"))
-        for metrics in (json.loads(row[0]) for row in rows)
-    ]
-    return len(rows), sum(updates) / len(updates) if updates else 0.0
+    if not rows:
+        return 0, 0.0, 0.0, 0.0
+    metrics = [json.loads(row[1]) for row in rows]
+    training = [float(each.get("time/train", 0.0)) for each in metrics]
+    publishing = [float(each.get("time/publish", 0.0)) for each in metrics]
+    batch, update = sum(row[0] for row in rows) / len(rows), (sum(training) + sum(publishing)) / len(rows)
+    return len(rows), batch, update, min(training)

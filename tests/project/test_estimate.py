@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from engine.project import Project
+from engine.store.leases import LeaseJournal
 from engine.store.processes import process_started
 from engine.store.rows import (
     AttemptRow,
@@ -18,6 +19,8 @@ from engine.store.rows import (
     GroupRow,
     GroupState,
     HostRow,
+    LeaseRow,
+    LeaseState,
     RunRow,
     RunState,
     StepRow,
@@ -27,14 +30,22 @@ from engine.store.store import Store
 Make = Callable[..., Project]
 
 
-def record(project: Project, *, steps: int, groups: int, attempts: int, calls: int) -> None:
-    """A finished run of the project: ``groups`` groups a step, each attempt 4 s long, 3 of them in its slot, each
-    update 6 s."""
-    now = time.time()
+async def record(
+    project: Project, *, steps: int, groups: int, attempts: int, calls: int, leased: float | None = None
+) -> None:
+    """A run of the project as it is after it was stopped.
+
+    ``groups`` groups of ``attempts`` a step: the last one trains, the others are rejected. Each attempt is 4 s long,
+    3 of them in its slot, and has a sandbox for ``leased`` seconds; each update takes 6 s, 5 of them training. Besides
+    there are a group that no step came to, one that was cut off, and one of an evaluation.
+    """
+    now, model = time.time(), project.config.model.base_model
+    beyond = steps * groups
+    sampled = [*range(beyond + 1), -1]
     with Store.open(project.working_dir) as store:
         run = RunRow(
-            "r1", "r", "rl", RunState.DONE, now, str(project.path), "", str(project.runs_dir / "r1"), "m", steps,
-            step=steps,
+            "r1", "r", "rl", RunState.STOPPED, now, str(project.path), "", str(project.runs_dir / "r1"), model, steps,
+            step=steps, group_size=attempts, groups_per_step=1,
         )  # fmt: skip
         store.create_run(run)
         recorder = store.recorder("r1", files=False)
@@ -42,33 +53,43 @@ def record(project: Project, *, steps: int, groups: int, attempts: int, calls: i
             recorder.step(
                 StepRow("r1", step, "done", now, now, step, {"time/train": 5.0, "time/publish": 1.0})
             )
-            for group in range(groups):
-                group_id = (step - 1) * groups + group
-                recorder.group(GroupRow("r1", group_id, GroupState.TRAINED, "t", 0, step))
-                for attempt in range(attempts):
-                    recorder.attempt(
-                        AttemptRow(
-                            "r1",
-                            group_id,
-                            attempt,
-                            AttemptState.DONE,
-                            turns=calls,
-                            prompt_tokens=100,
-                            sampled_tokens=20,
-                            started_at=now,
-                            ended_at=now + 4.0,
-                            timeline={
-                                "acting": [now, now + 3.0, 1.0],
-                                "sampling": [now, now + 3.0, 2.0],
-                                "grading": [now + 3.0, now + 4.0, 1.0],
-                            },
-                        )
-                    )
+        for group_id in range(beyond + 2):
+            trains = group_id < beyond and group_id % groups == groups - 1
+            state = GroupState.TRAINED if trains else GroupState.REJECTED
+            recorder.group(GroupRow("r1", group_id, state, "t", 0, group_id // groups + 1))
         recorder.group(GroupRow("r1", -1, GroupState.EVALUATED, "t", 0, eval_id="base"))
-        recorder.attempt(
-            AttemptRow("r1", -1, 0, AttemptState.DONE, turns=99, started_at=now, ended_at=now + 99)
-        )
+        for group_id in sampled:
+            for attempt in range(attempts):
+                recorder.attempt(_ended(group_id, attempt, now, calls if 0 <= group_id < beyond else 99))
+        recorder.attempt(AttemptRow("r1", beyond + 1, 0, AttemptState.CANCELLED, ended_at=now + 1))
         store.flush()
+        for group_id in sampled if leased is not None else ():
+            for attempt in range(attempts):
+                name = f"box-{group_id}-{attempt}"
+                lease = LeaseRow(
+                    name, "local", "none", "r1", group_id, attempt, None, LeaseState.RELEASED, now
+                )
+                lease.active_at, lease.released_at = now, now + (leased or 0.0)
+                await LeaseJournal(store).add(lease)
+
+
+def _ended(group_id: int, attempt: int, now: float, calls: int) -> AttemptRow:
+    return AttemptRow(
+        "r1",
+        group_id,
+        attempt,
+        AttemptState.DONE,
+        turns=calls,
+        prompt_tokens=100,
+        sampled_tokens=20,
+        started_at=now,
+        ended_at=now + 4.0,
+        timeline={
+            "acting": [now, now + 3.0, 1.0],
+            "sampling": [now, now + 3.0, 2.0],
+            "grading": [now + 3.0, now + 4.0, 1.0],
+        },
+    )
 
 
 async def estimate(project: Project) -> tuple[dict[str, float], str]:
@@ -92,40 +113,92 @@ async def test_before_a_first_run_the_limits_bound_it(make: Make) -> None:
 
 async def test_afterwards_it_is_what_earlier_runs_measured(make: Make) -> None:
     project = make(overrides=("training.max_concurrent_rollouts=2", "training.max_steps=10"))
-    record(project, steps=2, groups=2, attempts=4, calls=3)
+    await record(project, steps=10, groups=2, attempts=4, calls=3, leased=30.0)
     found, lines = await estimate(project)
-    assert found["attempts"] == 10 * 8  # two groups were sampled for each one that trained
+    assert found["attempts"] == 10 * 8  # a group was rejected for each one that trained
     assert found["calls"] == 80 * 3
     assert found["prompt_tokens"] == 80 * 100
     assert found["sampled_tokens"] == 80 * 20
-    assert found["wall_low"] == pytest.approx(80 * 3 / 2 + 10 * 6)  # an attempt is graded outside of its slot
-    assert found["wall_high"] == pytest.approx(80 * 4 + 10 * 6)
-    assert "from what an earlier run measured: 80 attempts (2.00 × 10 steps × 1 × 4" in lines
+    assert found["sandbox_hours"] == pytest.approx(80 * 30 / 3600)
+    assert (
+        "Estimate, from what an earlier run measured: 80 attempts, likely 60 to 128 (2.00 × 10 steps × 1 × 4"
+        in lines
+    )
+
+
+async def test_what_a_short_run_measured_is_said_to_be_of_so_few_steps(make: Make) -> None:
+    project = make(overrides=("training.max_steps=10",))
+    await record(project, steps=2, groups=2, attempts=4, calls=3)
+    found, lines = await estimate(project)
+    assert (found["attempts"], found["attempts_low"], found["attempts_high"]) == (80, 60, 196)
+    assert "from what an earlier run measured in 2 steps: 80 attempts, likely 60 to 196" in lines
+
+
+async def test_a_shorter_run_takes_what_the_first_steps_took(make: Make) -> None:
+    project = make(overrides=("training.max_steps=2",))
+    await record(project, steps=10, groups=2, attempts=4, calls=3)
+    with Store.open(project.working_dir) as store:  # later steps took more
+        recorder = store.recorder("r1", files=False)
+        for attempt in range(4):
+            recorder.attempt(_ended(4, attempt, time.time(), 50))
+        store.flush()
+    found, _ = await estimate(project)
+    assert (found["attempts"], found["calls"]) == (16, 48)
+
+
+async def test_a_run_of_other_batches_takes_as_much_more(make: Make) -> None:
+    project = make(overrides=("training.max_steps=10", "training.groups_per_step=3", "training.group_size=8"))
+    await record(project, steps=10, groups=2, attempts=4, calls=3)
+    found, _ = await estimate(project)
+    assert found["attempts"] == 10 * 2 * 24
+    assert found["wall_high"] == pytest.approx(found["attempts_high"] * 4 + 10 * 6 * 6)
+
+
+async def test_what_another_model_did_says_nothing(make: Make) -> None:
+    await record(make(), steps=3, groups=2, attempts=4, calls=3)
+    _, lines = await estimate(make(overrides=("model.base_model=elsewhere/other-model",)))
+    assert "Estimate, from the config alone" in lines
+
+
+async def test_a_run_without_a_rejected_group_may_have_been_lucky(make: Make) -> None:
+    project = make()
+    await record(project, steps=3, groups=1, attempts=4, calls=3)
+    found, lines = await estimate(project)
+    assert (found["attempts_low"], found["attempts"], found["attempts_high"]) == (12, 12, 36)
+    assert "12 attempts, likely 12 to 36 (3 steps × 1 × 4)" in lines
+
+
+async def test_a_long_run_without_one_was_no_luck(make: Make) -> None:
+    project = make(overrides=("training.max_steps=200",))
+    await record(project, steps=200, groups=1, attempts=4, calls=3)
+    assert "likely" not in (await estimate(project))[1]
 
 
 @pytest.mark.parametrize(
     ("slots", "k", "low"),
     [
-        (2, 1, 80 * 3 / 2 + 6),  # sampling is what takes long; the last update comes after it
-        (80, 4, 10 * 6 + 3),  # the updates are, and the first waits for an attempt
-        (80, 1, 10 * 6 + 3),
-        (8, 0, 10 * (80 / 10 * 3 / 8 + 6)),  # by turns
-        (80, 0, 10 * (3 + 6)),  # a step is no shorter than an attempt and an update
+        (2, 1, 80 * 3 / 2 + 5),  # sampling is what takes long; the last update comes after it
+        (80, 4, 10 * 5 + 3),  # the updates are, and the first waits for an attempt
+        (80, 1, 10 * 5 + 3),
+        (8, 0, 10 * (80 / 10 * 3 / 8 + 5)),  # by turns
+        (80, 0, 10 * (3 + 5)),  # a step is no shorter than an attempt and an update
     ],
 )
 async def test_the_least_time_knows_what_overlaps(make: Make, slots: int, k: int, low: float) -> None:
+    """And a publish: the next attempts begin before the run has looked whether it serves."""
     mode = () if k == 0 else ("training.mode=async", f"training.max_steps_off_policy={k}")
-    project = make(overrides=(f"training.max_concurrent_rollouts={slots}", "training.max_steps=10", *mode))
-    record(project, steps=2, groups=2, attempts=4, calls=3)
+    size = ("training.group_size=8", "training.max_steps=10")
+    project = make(overrides=(f"training.max_concurrent_rollouts={slots}", *size, *mode))
+    await record(project, steps=10, groups=1, attempts=8, calls=3)
     found, lines = await estimate(project)
     assert found["wall_low"] == pytest.approx(low)
-    assert found["wall_high"] == pytest.approx(80 * 4 + 10 * 6)
+    assert found["wall_high"] == pytest.approx(found["attempts_high"] * 4 + 10 * 6)
     assert ("sampling while it trains" in lines) is (k > 0)
 
 
 async def test_a_bound_that_the_estimate_passes_is_warned_about(make: Make) -> None:
     project = make(more="[budget]\nmax_tokens = 500\n")
-    record(project, steps=3, groups=1, attempts=4, calls=1)
+    await record(project, steps=3, groups=1, attempts=4, calls=1)
     _, lines = await estimate(project)
     assert (
         "passes [budget] max_tokens: 1,440 of 500; the run would end before its last step, after about step 1"
