@@ -91,7 +91,7 @@ def settings_from(arguments: argparse.Namespace) -> ServerSettings:
     if not 0 <= arguments.port < 65536:
         raise StartError(f"--port must be from 0 to 65535, not {arguments.port}", BAD_INPUT)
     if arguments.key_env is not None:
-        key = os.environ.get(arguments.key_env, "")
+        key = os.environ.pop(arguments.key_env, "")  # the process that computes passes has no use for it
         if not key:
             raise StartError(f"environment variable {arguments.key_env} (--key-env) is not set", BAD_INPUT)
     else:

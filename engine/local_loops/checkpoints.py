@@ -113,7 +113,7 @@ def read_trainer_state(directory: Path, *, with_optimizer: bool) -> TrainerState
 class CheckpointBatch:
     """Checkpoints of a run that enter its index together, when the ``with`` block ends without an error.
 
-    Used from the compute thread.
+    Used from the training thread.
     """
 
     def __init__(self, store: StateStore, run: RunRecord) -> None:

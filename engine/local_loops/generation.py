@@ -59,7 +59,7 @@ class GenerationFailed(Exception):
 
 @dataclass(eq=False, slots=True)
 class Generation:
-    """A request in the compute worker. ``finished`` is called exactly once, from the worker's thread."""
+    """A request on its way through the decode thread, which calls ``finished`` exactly once."""
 
     request: DecodeRequest
     policy: Policy

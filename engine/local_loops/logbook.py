@@ -33,7 +33,7 @@ class LogLine:
 
 
 class Logbook:
-    """Per-deployment lines; written by the loop and by the compute thread."""
+    """Per-deployment lines; written by the loop and by the training thread."""
 
     def __init__(self) -> None:
         self._lines: dict[str, deque[LogLine]] = {}

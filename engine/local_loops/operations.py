@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,6 +35,11 @@ class Operation:
 def encode_result(result: dict[str, Any]) -> bytes:
     """A finished operation's answer. NaN never reaches this point, so it is refused rather than sent."""
     return json.dumps({"status": "done", "result": result}, allow_nan=False, separators=(",", ":")).encode()
+
+
+def finite_metrics(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Metrics without those that are no number just now: the wire has no NaN."""
+    return {name: float(value) for name, value in metrics.items() if math.isfinite(value)}
 
 
 def encode_error(message: str, error_class: str) -> bytes:

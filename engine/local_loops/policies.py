@@ -18,7 +18,7 @@ from engine.local_loops.faults import ApiFault, unprocessable
 
 
 class Policy:
-    """A set of weights to decode with. Everything but the attributes is for the compute thread."""
+    """A set of weights to decode with. Everything but the attributes is for the decode thread."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The sampler's routes: a request for completions becomes a generation in the compute worker."""
+"""The sampler's routes: a request for completions becomes a generation on the decode thread."""
 
 from __future__ import annotations
 
@@ -137,11 +137,11 @@ class SamplerRoutes:
             stop_strings=StopStrings(stops, tokenizer) if tokenizer is not None else None,
             finished=finished,
         )
-        self._service.worker.generate(generation)
+        self._service.decoding.generate(generation)
         try:
             return await outcome
         except asyncio.CancelledError:
-            self._service.worker.cancel(generation)
+            self._service.decoding.cancel(generation)
             raise
 
 

@@ -30,23 +30,23 @@ KEEP_ALIVE_SECONDS = 300
 BACKLOG = 2048
 #: How long a request in progress may hold up the end of the process.
 GRACE_SECONDS = 2
-#: How long the compute thread may take to finish the slice in hand.
-WORKER_STOP_SECONDS = 5.0
+#: How long each of the threads may take to finish what it has in hand.
+THREAD_STOP_SECONDS = 5.0
 
 
 def build_app(service: LoopsService) -> Starlette:
     """Assemble the routes around a service. Hot paths pass no middleware that touches bodies."""
 
     async def stats(_request: Request) -> Response:
-        """Counters of the compute thread."""
-        return JSONResponse(asdict(service.worker.stats))
+        """Counters of the threads that decode and train."""
+        return JSONResponse(asdict(service.decoding.stats) | asdict(service.training.stats))
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
-        service.worker.start()
+        service.start()
         yield
-        # Joined off the loop: its last callbacks arrive there.
-        await asyncio.to_thread(service.worker.stop, WORKER_STOP_SECONDS)
+        # Off the loop: the threads' last callbacks arrive there.
+        await asyncio.to_thread(service.stop, THREAD_STOP_SECONDS)
 
     return Starlette(
         routes=[

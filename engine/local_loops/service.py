@@ -1,4 +1,4 @@
-"""The server's one object: its records, its models, its runs in memory, and the compute thread."""
+"""The server's one object: its records, its models, its runs in memory, its two threads, and the process that trains."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from pathlib import Path
 
 from engine.local_loops import describe
 from engine.local_loops.checkpoints import CheckpointError, locate, read_adapter
+from engine.local_loops.decode_thread import DecodeThread
 from engine.local_loops.faults import not_found, unprocessable
 from engine.local_loops.logbook import Logbook
 from engine.local_loops.operations import Operations
+from engine.local_loops.pass_process import PassProcess
 from engine.local_loops.policies import Policy, RunPolicies
 from engine.local_loops.records import CheckpointRecord, RunRecord, SamplerRecord, new_id, now_iso
 from engine.local_loops.registry import BaseModel, ModelDirectoryError, ModelRegistry
 from engine.local_loops.settings import ServerSettings
 from engine.local_loops.state import StateStore
 from engine.local_loops.training import RunTrainer
+from engine.local_loops.training_thread import Slices, TrainingThread, Work
 from engine.local_loops.wire import CreateSampler, CreateTrainer
-from engine.local_loops.worker import ComputeWorker
 
 log = logging.getLogger(__name__)
 
@@ -48,16 +50,31 @@ class LoopsService:
         self.describe = describe.Describer(base_url)
         self.logbook = Logbook()
         self.operations = Operations()
-        self.worker = ComputeWorker(
+        self.decoding = DecodeThread(
             max_live=settings.max_live_sequences,
             slice_tokens=settings.slice_tokens,
             weights_cache_bytes=settings.weights_cache_bytes,
         )
+        self.training = TrainingThread()
+        self.passes = PassProcess()
         self._live: dict[str, LiveRun] = {}
         self._live_lock = asyncio.Lock()
         self._base_policies: dict[Path, Policy] = {}
         #: Policies read from checkpoints on disk, by checkpoint id; the most recent few.
         self._stored_policies: dict[str, Policy] = {}
+
+    def start(self) -> None:
+        self.decoding.start()
+        self.training.start()
+
+    def stop(self, timeout: float) -> None:
+        """End the threads and the process that computes passes; blocks for up to ``timeout`` seconds for each."""
+        self.decoding.stop(timeout)
+        in_time = self.training.stop(timeout)
+        # A slice that is still being computed ends with the process.
+        self.passes.close()
+        if not in_time:
+            self.training.stop(timeout)
 
     # -- sessions ------------------------------------------------------------------------------------------
 
@@ -118,6 +135,7 @@ class LoopsService:
             custom_base=custom_base,
         )
         await asyncio.to_thread(self.store.save_run, record)
+        self._warm_up(record)
         self.logbook.write(record.deployment_id, f"run {record.id} created on {record.base_model}")
         if wanted.reuse_from_run_id is not None:
             self.logbook.write(
@@ -126,6 +144,18 @@ class LoopsService:
                 level="WARNING",
             )
         return record
+
+    def _warm_up(self, record: RunRecord) -> None:
+        """Start the process that computes passes, so that the run's first batch need not wait for it."""
+
+        def load() -> Slices:
+            self.passes.load(Path(record.model_dir))
+            yield
+
+        def failed(error: Exception) -> None:
+            log.warning("%s is not ready to train on yet: %s", record.model_dir, error)
+
+        self.training.submit(Work(record.id, load(), lambda _: None, failed))
 
     def _origin_of(self, path: str) -> RunRecord | None:
         try:
@@ -175,6 +205,7 @@ class LoopsService:
             model.backend(),
             self.store,
             self.logbook,
+            self.passes,
             slice_tokens=self.settings.slice_tokens,
         )
         return LiveRun(record, model, trainer, policies)
@@ -186,7 +217,8 @@ class LoopsService:
         record.status = "INACTIVE"
         await asyncio.to_thread(self.store.save_run, record)
         reason = f"run {record.id} is deactivated; its checkpoints remain available"
-        self.worker.close_owner(record.id, reason)
+        self.training.close_owner(record.id, reason)
+        self.decoding.close_owner(record.id, reason)
         live = self._live.pop(record.id, None)
         if live is not None:
             live.policies.close()
@@ -222,7 +254,7 @@ class LoopsService:
         if sampler.status != "ACTIVE":
             return False
         await asyncio.to_thread(self.store.add_sampler, replace(sampler, status="INACTIVE"))
-        self.worker.close_owner(sampler.id, f"sampler {sampler.id} is deactivated")
+        self.decoding.close_owner(sampler.id, f"sampler {sampler.id} is deactivated")
         return True
 
     def paired_sampler(self, run: RunRecord) -> SamplerRecord | None:

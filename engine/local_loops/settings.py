@@ -28,5 +28,5 @@ class ServerSettings:
     kept_versions: int = 8
     #: Memory for merged weights of policies that are not being decoded right now.
     weights_cache_bytes: int = 512 * 1024 * 1024
-    #: Prompt and training tokens handled in one slice of the compute thread.
+    #: Prompt and training tokens handled in one slice.
     slice_tokens: int = 2048

@@ -47,7 +47,7 @@ class StateError(Exception):
 
 
 class StateStore:
-    """The records of one state directory; safe to use from the loop and from the compute thread."""
+    """The records of one state directory; safe to use from the loop and from the other threads."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

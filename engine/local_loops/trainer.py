@@ -1,4 +1,4 @@
-"""The trainer's routes: operations are accepted at once, done on the compute thread, and polled for."""
+"""The trainer's routes: operations are accepted at once, done on the training thread, and polled for."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from engine.local_loops.faults import FINAL_HEADER, unavailable
-from engine.local_loops.operations import Operation, encode_error, encode_result
+from engine.local_loops.operations import Operation, encode_error
 from engine.local_loops.service import LiveRun, LoopsService
 from engine.local_loops.training import Operation as Slices
 from engine.local_loops.training import Outcome
+from engine.local_loops.training_thread import Work
 from engine.local_loops.wire import (
     Body,
     ForwardPass,
@@ -28,7 +29,6 @@ from engine.local_loops.wire import (
     read_json,
     validate,
 )
-from engine.local_loops.worker import Work
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +111,7 @@ class TrainerRoutes:
             self._service.operations.finish(operation, body)
 
         def done(outcome: Outcome) -> None:
-            loop.call_soon_threadsafe(conclude, encode_result(outcome.result), outcome)
+            loop.call_soon_threadsafe(conclude, outcome.answer, outcome)
 
         def failed(error: Exception) -> None:
             expected = isinstance(error, (ValueError, FloatingPointError))
@@ -126,4 +126,4 @@ class TrainerRoutes:
             body = encode_error(str(error), type(error).__name__)
             loop.call_soon_threadsafe(conclude, body, None)
 
-        self._service.worker.submit(Work(live.record.id, slices, done, failed))
+        self._service.training.submit(Work(live.record.id, slices, done, failed))

@@ -10,7 +10,8 @@ Conventions
   (next-token alignment). A target of ``-1`` is not scored and gets 0.0 everywhere.
 * Log-probabilities are natural logarithms, float32, of the policy itself (temperature 1, no truncation),
   except those a decoder returns for sampled tokens: see :class:`DecodeRequest`.
-* A back end is used from one thread at a time (the server's compute worker).
+* A back end decodes on one thread, and scores and accumulates on one (in another process). Everything else is pure and
+  may be called from any thread.
 """
 
 from __future__ import annotations

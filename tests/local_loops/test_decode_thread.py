@@ -1,8 +1,7 @@
-"""The compute thread, with a decoder whose every step the test lets through."""
+"""The thread that decodes, with a decoder whose every step the test lets through."""
 
 from __future__ import annotations
 
-import itertools
 import queue
 import threading
 from collections.abc import Iterator, Sequence
@@ -20,9 +19,9 @@ from engine.local_loops.compute.interface import (
     SampledToken,
     SequenceKey,
 )
+from engine.local_loops.decode_thread import DecodeThread
 from engine.local_loops.generation import Generation, GenerationFailed
 from engine.local_loops.policies import Policy
-from engine.local_loops.worker import ComputeWorker, Work
 
 PATIENCE = 20.0
 
@@ -59,7 +58,7 @@ class SteppedDecoder:
 
 
 class SteppedBackend:
-    """Just enough of a back end for the worker."""
+    """Just enough of a back end for the thread."""
 
     card = ModelCard(Path("/"), "", 10, 100, (), 10)
 
@@ -89,7 +88,7 @@ class SteppedBackend:
 class Caller:
     """Sends requests and collects how they end."""
 
-    worker: ComputeWorker
+    thread: DecodeThread
     ended: queue.Queue[tuple[str, GenerationFailed | None]] = field(default_factory=queue.Queue)
 
     def ask(self, name: str, policy: Policy, **options: Any) -> Generation:
@@ -103,7 +102,7 @@ class Caller:
             stop_strings=None,
             finished=lambda done, failure: self.ended.put((done.request.request_id, failure)),
         )
-        self.worker.generate(generation)
+        self.thread.generate(generation)
         return generation
 
     def end(self) -> tuple[str, GenerationFailed | None]:
@@ -121,8 +120,8 @@ def policy(backend: SteppedBackend) -> Policy:
 
 
 @pytest.fixture
-def worker(backend: SteppedBackend) -> Iterator[ComputeWorker]:
-    made = ComputeWorker(max_live=4, slice_tokens=100, weights_cache_bytes=0)
+def thread(backend: SteppedBackend) -> Iterator[DecodeThread]:
+    made = DecodeThread(max_live=4, slice_tokens=100, weights_cache_bytes=0)
     made.start()
     yield made
     backend.let(1000)
@@ -130,8 +129,8 @@ def worker(backend: SteppedBackend) -> Iterator[ComputeWorker]:
 
 
 @pytest.fixture
-def caller(worker: ComputeWorker) -> Caller:
-    return Caller(worker)
+def caller(thread: DecodeThread) -> Caller:
+    return Caller(thread)
 
 
 def test_newcomers_join_between_steps(backend: SteppedBackend, caller: Caller, policy: Policy) -> None:
@@ -144,13 +143,13 @@ def test_newcomers_join_between_steps(backend: SteppedBackend, caller: Caller, p
         backend.let(1)
         sizes.add(backend.next_step())
     assert backend.admitted in ([["a"], ["b", "c"]], [["a"], ["b"], ["c"]])
-    assert caller.worker.stats.joined_running == 3
+    assert caller.thread.stats.joined_running == 3
 
 
 def test_a_group_that_arrives_at_once_is_prefilled_at_once(
     backend: SteppedBackend, caller: Caller, policy: Policy
 ) -> None:
-    with caller.worker._changed:  # held, so that the thread sees all of them or none
+    with caller.thread._changed:  # held, so that the thread sees all of them or none
         for name in "abcd":
             caller.ask(name, policy)
     assert backend.next_step() == 4
@@ -160,7 +159,7 @@ def test_a_group_that_arrives_at_once_is_prefilled_at_once(
 def test_beyond_the_cap_requests_wait_in_order(
     backend: SteppedBackend, caller: Caller, policy: Policy
 ) -> None:
-    with caller.worker._changed:
+    with caller.thread._changed:
         for name in "abcdef":
             caller.ask(name, policy, max_tokens=1)
     assert backend.next_step() == 4
@@ -169,13 +168,13 @@ def test_beyond_the_cap_requests_wait_in_order(
     assert backend.next_step() == 2
     backend.let(1)
     assert {caller.end()[0] for _ in range(2)} == set("ef")
-    assert caller.worker.stats.peak_live == 4
+    assert caller.thread.stats.peak_live == 4
 
 
 def test_a_request_larger_than_the_cap_runs_alone(
     backend: SteppedBackend, caller: Caller, policy: Policy
 ) -> None:
-    with caller.worker._changed:
+    with caller.thread._changed:
         caller.ask("small", policy, max_tokens=1)
         caller.ask("large", policy, n=9, max_tokens=1)
     assert backend.next_step() == 1
@@ -210,30 +209,27 @@ def test_a_caller_that_leaves_frees_its_place(
     assert backend.next_step() == 4
     waiting = caller.ask("waiting", policy, max_tokens=1000)
     next_in_line = caller.ask("next", policy, max_tokens=1)
-    caller.worker.cancel(leaving)
-    caller.worker.cancel(waiting)
+    caller.thread.cancel(leaving)
+    caller.thread.cancel(waiting)
     backend.let(1)
     gone = {caller.end()[0] for _ in range(2)}
     assert gone == {"leaving", "waiting"}
     backend.let(2)
     assert caller.end() == (next_in_line.request.request_id, None)
-    assert caller.worker.stats.aborted == 2
+    assert caller.thread.stats.aborted == 2
 
 
 def test_closing_a_run_refuses_what_it_has(backend: SteppedBackend, caller: Caller, policy: Policy) -> None:
     caller.ask("mine", policy, owner="run", max_tokens=1000)
     caller.ask("other", policy, owner="else", max_tokens=2)
     backend.next_step()
-    caller.worker.close_owner("run", "run is deactivated")
+    caller.thread.close_owner("run", "run is deactivated")
     backend.let(5)
     ends = dict(caller.end() for _ in range(2))
     assert ends["other"] is None
     refusal = ends["mine"]
     assert refusal is not None
     assert (refusal.status, refusal.message) == (422, "run is deactivated")
-    failures: queue.Queue[Exception] = queue.Queue()
-    caller.worker.submit(Work("run", iter([None]), lambda _: None, failures.put))  # pyright: ignore[reportArgumentType]
-    assert str(failures.get(timeout=PATIENCE)) == "run is deactivated"
 
 
 def test_a_broken_decoder_fails_its_requests_and_no_others(
@@ -254,60 +250,16 @@ def test_a_broken_decoder_fails_its_requests_and_no_others(
     assert caller.end() == ("b", None)
 
 
-def test_training_and_decoding_take_turns(backend: SteppedBackend, policy: Policy) -> None:
-    """Slices come between decode steps, and steps between slices: neither waits for the other's end."""
-    ticks = itertools.count()
-    worker = ComputeWorker(
-        max_live=4, slice_tokens=100, weights_cache_bytes=0, clock=lambda: float(next(ticks))
-    )
-    caller = Caller(worker)
-    worker.start()
-    order: list[str] = []
-    results: queue.Queue[str] = queue.Queue()
-
-    def slices(name: str) -> Iterator[None]:
-        for index in range(3):
-            order.append(f"{name}{index} after {worker.stats.decode_steps}")
-            yield
-
-    generation = caller.ask("a", policy, max_tokens=1000)
-    assert backend.next_step() == 1
-    for name in ("one", "two"):
-        work = slices(name)
-        worker.submit(Work(name, work, lambda _, name=name: results.put(name), lambda error: None))  # pyright: ignore[reportArgumentType]
-    backend.let(1000)
-    assert [results.get(timeout=PATIENCE) for _ in range(2)] == ["one", "two"]
-    worker.cancel(generation)
-    worker.stop(PATIENCE)
-    # Every turn counts the same here, so they alternate; the two runs do so among themselves.
-    assert order == [
-        *("one0 after 1", "two0 after 2", "one1 after 3", "two1 after 4", "one2 after 5", "two2 after 6"),
-    ]
-
-
-def test_one_run_is_first_in_first_out(caller: Caller) -> None:
-    order: queue.Queue[str] = queue.Queue()
-
-    def work(name: str) -> Iterator[None]:
-        order.put(name)
-        yield
-        order.put(name)
-
-    for name in "abc":
-        caller.worker.submit(Work("run", work(name), lambda _: None, lambda error: None))  # pyright: ignore[reportArgumentType]
-    assert [order.get(timeout=PATIENCE) for _ in range(6)] == list("aabbcc")
-
-
 def test_the_end_refuses_what_is_left(backend: SteppedBackend, policy: Policy) -> None:
-    worker = ComputeWorker(max_live=1, slice_tokens=100, weights_cache_bytes=0)
-    caller = Caller(worker)
-    worker.start()
+    thread = DecodeThread(max_live=1, slice_tokens=100, weights_cache_bytes=0)
+    caller = Caller(thread)
+    thread.start()
     caller.ask("running", policy, max_tokens=1000)
     backend.next_step()
     caller.ask("waiting", policy)
-    stopping = threading.Thread(target=worker.stop, args=(PATIENCE,))
+    stopping = threading.Thread(target=thread.stop, args=(PATIENCE,))
     stopping.start()
-    while not worker._stopping:
+    while not thread._stopping:
         pass
     backend.let(1)
     ends = dict(caller.end() for _ in range(2))

@@ -1,15 +1,11 @@
-"""The compute thread: decoding and training take turns on it, beside the event loop.
+"""The thread that decodes.
 
-One thread, because a CPU back end has nothing to gain from two and everything to lose. Two kinds of work share it:
+Every live policy version has a lane with its own decoder. Waiting requests are admitted together between decode steps,
+in the order of their arrival and up to a cap on live sequences. A newcomer to an idle lane is held for a few
+milliseconds, so that the rest of its group is prefilled with it.
 
-* **decoding**: every live policy version has a lane with its own decoder. Waiting requests are admitted together
-  between decode steps, in the order of their arrival and up to a cap on live sequences. A newcomer to an idle
-  lane is held for a few milliseconds, so that the rest of its group is prefilled with it.
-* **training**: operations are generators that yield between micro-batches; first in, first out per run, and runs
-  take turns.
-
-Whichever kind has had less of the thread goes next, so a long training batch cannot starve sampling for longer
-than one micro-batch, nor the reverse. An idle kind saves up no credit.
+One thread, because a CPU back end has nothing to gain from two and everything to lose. Training has a thread of its own
+(:mod:`.training_thread`) that leaves the arithmetic to another process.
 """
 
 from __future__ import annotations
@@ -18,9 +14,7 @@ import logging
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from typing import Any, Literal
 
 from engine.local_loops.compute.interface import Decoder, SequenceKey
 from engine.local_loops.generation import Generation, GenerationFailed
@@ -36,23 +30,9 @@ PATIENCE_SECONDS = 0.024
 #: Decoders kept without sequences: they remember the prompts that the next turns of a conversation start with.
 IDLE_DECODERS = 2
 
-Kind = Literal["decode", "train"]
-#: A training operation: yields between slices, returns its result.
-Slices = Generator[None, None, Any]
-
 
 @dataclass(slots=True)
-class Work:
-    """A training operation in the queue. Exactly one of the callbacks is called, from the compute thread."""
-
-    owner: str
-    slices: Slices
-    done: Callable[[Any], None]
-    failed: Callable[[Exception], None]
-
-
-@dataclass(slots=True)
-class WorkerStats:
+class DecodeStats:
     """Counters that show how requests share the thread."""
 
     decode_steps: int = 0
@@ -65,9 +45,7 @@ class WorkerStats:
     live: int = 0
     peak_live: int = 0
     waiting: int = 0
-    train_slices: int = 0
     decode_seconds: float = 0.0
-    train_seconds: float = 0.0
 
 
 @dataclass(slots=True)
@@ -77,34 +55,24 @@ class _Lane:
     requests: dict[str, Generation] = field(default_factory=dict)
 
 
-class ComputeWorker:
-    """Owns the compute thread. The public methods may be called from any thread."""
+class DecodeThread:
+    """Owns the thread. The public methods may be called from any other."""
 
-    def __init__(
-        self,
-        *,
-        max_live: int,
-        slice_tokens: int,
-        weights_cache_bytes: int,
-        clock: Callable[[], float] = time.perf_counter,
-    ) -> None:
-        self._clock = clock
+    def __init__(self, *, max_live: int, slice_tokens: int, weights_cache_bytes: int) -> None:
         self._max_live = max_live
         self._slice_tokens = slice_tokens
         self._weights_cache_bytes = weights_cache_bytes
-        self.stats = WorkerStats()
+        self.stats = DecodeStats()
         self._changed = threading.Condition()
         self._arrivals: deque[Generation] = deque()
         self._last_arrival = 0.0
-        self._work: OrderedDict[str, deque[Work]] = OrderedDict()
         #: Runs that were deactivated: what they still have here is refused.
         self._closed: dict[str, str] = {}
         self._stopping = False
-        self._spent: dict[Kind, float] = {"decode": 0.0, "train": 0.0}
         #: Policies with merged weights, least recently used first, and their decoders.
         self._recent: OrderedDict[Policy, None] = OrderedDict()
         self._lanes: dict[Policy, _Lane] = {}
-        self._thread = threading.Thread(target=self._run, name="compute", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="decode", daemon=True)
 
     # -- any thread ----------------------------------------------------------------------------------------
 
@@ -112,7 +80,7 @@ class ComputeWorker:
         self._thread.start()
 
     def stop(self, timeout: float) -> None:
-        """End after the slice in hand; unfinished requests are refused."""
+        """End after the step in hand; unfinished requests are refused."""
         with self._changed:
             self._stopping = True
             self._changed.notify()
@@ -134,58 +102,32 @@ class ComputeWorker:
             generation.cancelled = True
             self._changed.notify()
 
-    def submit(self, work: Work) -> None:
-        """Queue a training operation behind those of the same owner."""
-        with self._changed:
-            self._work.setdefault(work.owner, deque()).append(work)
-            self._changed.notify()
-
     def close_owner(self, owner: str, reason: str) -> None:
         """Refuse what a run still has here, waiting or running, and whatever it sends later."""
         with self._changed:
             self._closed[owner] = reason
             self._changed.notify()
 
-    # -- compute thread ------------------------------------------------------------------------------------
+    # -- the thread itself ---------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        while (kind := self._next_turn()) is not None:
-            started = self._clock()
-            if kind == "decode":
-                self._decode_turn()
-            else:
-                self._train_turn()
-            elapsed = self._clock() - started
-            self._spent[kind] += elapsed
-            if kind == "decode":
-                self.stats.decode_seconds += elapsed
-            else:
-                self.stats.train_seconds += elapsed
+        while self._wait():
+            started = time.perf_counter()
+            self._turn()
+            self.stats.decode_seconds += time.perf_counter() - started
         self._refuse_everything()
 
-    def _next_turn(self) -> Kind | None:
-        """Wait for something to do and say which kind goes next; None ends the thread."""
+    def _wait(self) -> bool:
+        """Wait for something to decode; False ends the thread."""
         with self._changed:
             while not self._stopping:
-                decode, hold = self._decode_ready()
-                train = bool(self._work)
-                if decode and train:
-                    return "decode" if self._spent["decode"] <= self._spent["train"] else "train"
-                if decode or train:
-                    busy, idle = ("decode", "train") if decode else ("train", "decode")
-                    self._spent[idle] = max(self._spent[idle], self._spent[busy])
-                    return "decode" if decode else "train"
+                if self._busy():
+                    return True
+                hold = self._hold_left() if self._arrivals else None
+                if hold is not None and hold <= 0:
+                    return True
                 self._changed.wait(hold)
-            return None
-
-    def _decode_ready(self) -> tuple[bool, float | None]:
-        """Whether there is something to decode, else how long the waiting newcomers are still held."""
-        if self._busy():
-            return True, None
-        if not self._arrivals:
-            return False, None
-        hold = self._hold_left()
-        return hold <= 0, max(hold, 0.0005)
+            return False
 
     def _busy(self) -> bool:
         return any(lane.requests for lane in self._lanes.values())
@@ -196,42 +138,7 @@ class ComputeWorker:
         patience = self._arrivals[0].arrived + PATIENCE_SECONDS - now
         return min(settled, patience)
 
-    # -- training ------------------------------------------------------------------------------------------
-
-    def _train_turn(self) -> None:
-        with self._changed:
-            owner, queue = self._work.popitem(last=False)
-            work = queue[0]
-        self.stats.train_slices += 1
-        finished = True
-        try:
-            if owner in self._closed:
-                raise RuntimeError(self._closed[owner])
-            next(work.slices)
-            finished = False
-        except StopIteration as end:
-            self._conclude(work, end.value)
-        except Exception as error:  # noqa: BLE001  the caller gets it; the thread must outlive any operation
-            work.failed(error)
-        with self._changed:
-            if finished:
-                queue.popleft()
-            # Behind the other runs: they take turns.
-            arrived = self._work.pop(owner, deque())
-            queue.extend(arrived)
-            if queue:
-                self._work[owner] = queue
-
-    @staticmethod
-    def _conclude(work: Work, result: Any) -> None:
-        try:
-            work.done(result)
-        except Exception as error:  # noqa: BLE001  a result that cannot be encoded is a failed operation
-            work.failed(error)
-
-    # -- decoding ------------------------------------------------------------------------------------------
-
-    def _decode_turn(self) -> None:
+    def _turn(self) -> None:
         self._drop_cancelled()
         self._admit()
         self.stats.live = self._live()
@@ -389,10 +296,6 @@ class ComputeWorker:
             self._fail_lane(lane, failure)
         with self._changed:
             waiting = list(self._arrivals)
-            pending = [work for queue in self._work.values() for work in queue]
             self._arrivals.clear()
-            self._work.clear()
         for generation in waiting:
             generation.finished(generation, failure)
-        for work in pending:
-            work.failed(RuntimeError("server is shutting down"))
