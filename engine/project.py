@@ -23,6 +23,7 @@ from engine.config.loading import LoadedConfig, load_config
 from engine.config.local_models import model_directory
 from engine.config.modules import ProjectModules
 from engine.config.overrides import Overrides
+from engine.config.printable import one_line
 from engine.config.problems import ConfigError, Problem
 from engine.config.report import CheckReport
 from engine.config.settings import EffectiveScope, Settings
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from engine.recipes.contract import Outcome
 
 __all__ = ["CheckReport", "ConfigError", "Problem", "Project", "load"]
+
+_LONGEST_LINE = 16_384  # several paths fit into it
 
 
 class Project:
@@ -137,7 +140,7 @@ class Project:
         if self.loaded.overrides:
             told = ", ".join(f"{key} = {value!r}" for key, value in self.loaded.overrides.items())
             lines.append(f"  overrides: {told}")
-        return lines
+        return [one_line(line, _LONGEST_LINE) for line in lines]
 
     async def check(
         self,

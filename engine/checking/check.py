@@ -15,6 +15,7 @@ from engine.checking.output import check_output
 from engine.checking.rendering import check_rendering
 from engine.checking.sandboxes import check_sandboxes
 from engine.checking.starting import Reach, check_start, reach_baseten
+from engine.config.environment import env_file_doubts
 from engine.config.problems import ConfigError, Problem
 from engine.config.report import CheckReport, Severity
 from engine.config.settings import loss_config_doubts
@@ -46,6 +47,8 @@ async def check(
     server; without it nobody is asked whether the checkpoint is there that a local run would begin with.
     """
     report = CheckReport()
+    for doubt in env_file_doubts(project.loaded.env_files):
+        report.add(Severity.WARNING, doubt)
     if project.scope == "local":
         check_local_model(project, report)
         await check_start(project, report, local)

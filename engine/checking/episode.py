@@ -96,7 +96,9 @@ def _checked_class(config: LoadedConfig, found: Any, named: str) -> type[Episode
         if any(base.__module__.startswith("loops_cookbook") for base in found.__mro__):
             remedy = "Import Episode from engine.episodes instead of the installed loops_cookbook"
         _raise(config, f"{named!r} is no Episode", remedy)
-    problems: list[Problem] = []
+    problems = _declaration_problems(config, found)
+    if problems:
+        raise ConfigError(problems)
     # A class that compares its group's attempts need not grade each of them.
     for method in ("run", "grade") if grades(found) or not compares(found) else ("run",):
         problem = _method_problem(config, found, method)
@@ -120,6 +122,23 @@ def _checked_class(config: LoadedConfig, found: Any, named: str) -> type[Episode
     if problems:
         raise ConfigError(problems)
     return found
+
+
+def _declaration_problems(config: LoadedConfig, cls: type[Episode[Any, Any]]) -> list[Problem]:
+    """What a class says of itself that no run could follow."""
+    name, retries, problems = cls.__name__, cls.grading_retries, []
+    compare = inspect.getattr_static(cls, "grade_group")
+    if not isinstance(compare, classmethod) or not inspect.iscoroutinefunction(compare.__func__):
+        text = f"{name}.grade_group() must be a class method and 'async def'"
+        remedy = "Define @classmethod async def grade_group(cls, attempts)"
+        problems.append(config.problem(_KEY, text, remedy))
+    if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
+        text = f"{name}.grading_retries must be a whole number from 0 on, not {retries!r}"
+        problems.append(config.problem(_KEY, text, "Write grading_retries = 2, or leave it out"))
+    if cls.model_access != "direct":
+        text = f"{name}.model_access is {str(cls.model_access)!r}, which is not available in this version"
+        problems.append(config.problem(_KEY, text, "Reach the model through sample.model ('direct')"))
+    return problems
 
 
 def _method_problem(config: LoadedConfig, cls: Any, method: str) -> Problem | None:
@@ -166,10 +185,10 @@ def _options(config: LoadedConfig, options_type: Any, class_name: str) -> Any:
         return TypeAdapter(options_type).validate_python(given)
     except ValidationError as error:
         raise ConfigError(_options_problems(config, error, options_type, class_name)) from error
-    except Exception as error:  # a validator of the user's options may raise anything
+    except (Exception, SystemExit) as error:  # a validator of the user's options may raise anything
         where = _raised_at(error, config.directory)
         text = f"the options of {class_name} were refused: {type(error).__name__}: {error}{where}"
-        raise ConfigError([config.problem(_OPTIONS, text)]) from error
+        raise ConfigError([config.problem(_OPTIONS, text, "Mend the options, or their validator")]) from error
 
 
 def _options_problems(

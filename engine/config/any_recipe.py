@@ -9,7 +9,6 @@ from engine.config.problems import Problem
 from engine.config.sections import ComputeSettings
 from engine.config.settings import EffectiveScope, Settings, rule_problems
 from engine.config.sft import SftSettings, sft_rule_problems
-from engine.config.spending import BudgetSettings, PriceSettings
 
 type AnySettings = Settings | SftSettings
 
@@ -28,17 +27,46 @@ def problems_between_keys(settings: AnySettings, scope: EffectiveScope) -> Itera
         yield from sft_rule_problems(settings)
     else:
         yield from rule_problems(settings)
-    yield from _budget_problems(settings.budget, settings.prices)
+    yield from _budget_problems(settings, scope)
     yield from _compute_problems(settings.compute, scope)
 
 
-def _budget_problems(budget: BudgetSettings, prices: PriceSettings) -> Iterator[Problem]:
-    if budget.max_cost is not None and not prices.model_dump(exclude={"currency"}, exclude_none=True):
+def _budget_problems(settings: AnySettings, scope: EffectiveScope) -> Iterator[Problem]:
+    """Bounds that nothing would ever be counted against."""
+    budget, given = settings.budget, settings.prices.model_dump(exclude={"currency"}, exclude_none=True)
+    if budget.max_cost is not None and not given:
         yield Problem(
             "[budget] max_cost is set, but no price is: nothing could be counted",
             key="budget.max_cost",
             remedy="Give what you pay in [prices], such as sandbox_gb_hour, or use max_hours or max_tokens",
         )
+    elif budget.max_cost is not None and scope != "local" and not given.keys() & _prices_of(settings, scope):
+        where = "not known to be dedicated" if scope == "auto" else scope
+        yield Problem(
+            f"[budget] max_cost is set, but this run is {where}, and no price that applies there is given: nothing "
+            "could be counted",
+            key="budget.max_cost",
+            remedy=f"Give {' or '.join(sorted(_prices_of(settings, scope)))} in [prices]",
+        )
+    if budget.max_tokens is not None and isinstance(settings, SftSettings):
+        yield Problem(
+            "[budget] max_tokens bounds the tokens of model calls, and fine-tuning makes none",
+            key="budget.max_tokens",
+            remedy="Remove it, and bound the run with [training] max_steps or [budget] max_hours",
+        )
+
+
+def _prices_of(settings: AnySettings, scope: EffectiveScope) -> set[str]:
+    """The prices that a run's cost is made of."""
+    if scope == "dedicated":
+        prices = {"trainer_hour", "sampler_hour"}
+    else:
+        prices = {"trained_million"}
+        if isinstance(settings, Settings):
+            prices |= {"prompt_million", "sampled_million"}
+    if isinstance(settings, Settings) and settings.runtime.config.sandbox is not None:
+        prices.add("sandbox_gb_hour")
+    return prices
 
 
 def _compute_problems(compute: ComputeSettings, scope: EffectiveScope) -> Iterator[Problem]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 _ENGINE = Path(__file__).resolve().parent.parent
@@ -27,7 +28,7 @@ def bundled_path(path: Path) -> Path | None:
     ):
         return None
     candidate = root.joinpath(*path.parts[1:])
-    return candidate if candidate.exists() else None
+    return candidate if os.path.exists(candidate) else None
 
 
 def bundled_configs() -> list[Path]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from dotenv import dotenv_values
+from dotenv.parser import Binding, parse_stream
 
 from engine.config.problems import ConfigError, Problem
 
@@ -18,22 +19,53 @@ _lock = threading.Lock()
 
 
 def read_env_files(files: list[Path]) -> tuple[dict[str, str], list[Path]]:
-    """The values of the files that exist, the earlier file winning, and those files."""
+    """The values of the files that exist, the earlier file winning, and those files. Raises ConfigError."""
     values: dict[str, str] = {}
     used: list[Path] = []
     for file in files:
-        if file in used or not file.is_file():
+        if file in used or not os.path.isfile(file):
             continue
-        try:
-            # Interpolation would pull parts of the environment into other values; a .env file is taken as it stands.
-            parsed = dotenv_values(file, interpolate=False, encoding="utf-8-sig")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError([Problem(f"cannot read this .env file: {error}", file=file)]) from error
+        # Values are taken as they stand: interpolation would pull parts of the environment into others.
+        parsed = {line.key: line.value for line in _parsed(file) if line.key is not None}
         used.append(file)
         for name, value in parsed.items():
             if value is not None:
                 values.setdefault(name, value)
     return values, used
+
+
+def env_file_doubts(files: Iterable[Path]) -> list[Problem]:
+    """Lines of .env files that set nothing because they are not NAME=value. Raises ConfigError as a load does."""
+    what, remedy = "this is not NAME=value, so nothing is set", "Mend the line; a quote that opens must close"
+    return [
+        Problem(what, file, line.original.line + _blank_lines(line), None, remedy)
+        for file in files
+        for line in _parsed(file)
+        if line.error
+    ]
+
+
+def _blank_lines(line: Binding) -> int:
+    """Lines before the text of a binding, which begins where the one before it ended."""
+    text = line.original.string
+    return text.count("\n", 0, len(text) - len(text.lstrip()))
+
+
+def _parsed(file: Path) -> list[Binding]:
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError([Problem("this .env file is not UTF-8 text", file, None, None, _UTF8)]) from error
+    except OSError as error:
+        said = f"this .env file cannot be read: {error.strerror or type(error).__name__}"
+        raise ConfigError([Problem(said, file, remedy="Check who may read it")]) from error
+    if "\x00" in text:
+        line = text.count("\n", 0, text.index("\x00")) + 1
+        raise ConfigError([Problem("this .env file holds a NUL character", file, line, None, _UTF8)])
+    return list(parse_stream(io.StringIO(text)))
+
+
+_UTF8 = "Save it as UTF-8"
 
 
 def apply_to_process(values: Mapping[str, str]) -> None:

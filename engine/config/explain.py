@@ -60,7 +60,9 @@ def _without_echoes(details: list[ErrorDetails]) -> list[ErrorDetails]:
 
 def show(value: Any) -> str:
     """A value as the config would write it, cut to a bearable length."""
-    if isinstance(value, bool):
+    if value is None:
+        text = "null"
+    elif isinstance(value, bool):
         text = "true" if value else "false"
     elif isinstance(value, dict):
         return "a table"
@@ -96,7 +98,8 @@ def _explain_one(detail: ErrorDetails, model: type[BaseModel]) -> Problem:
     key = ".".join(str(part) for part in detail["loc"])
     kind, given, context = detail["type"], detail.get("input"), detail.get("ctx", {})
     if kind == "extra_forbidden":
-        return _unknown_key(key, model)
+        name = str(detail["loc"][-1])
+        return _dotted_name(name, key, model) if "." in name else _unknown_key(key, model)
     if kind == "missing":
         description = known_keys(model).get(key)
         if key == "recipe":
@@ -145,6 +148,16 @@ def _is_section(key: str, model: type[BaseModel]) -> bool:
             return False
         here = section_type(here.model_fields[part].annotation)
     return here is not None
+
+
+def _dotted_name(name: str, key: str, model: type[BaseModel]) -> Problem:
+    """A key with a dot in its own name: in quotes in TOML, or written flat in JSON."""
+    section, _, last = key.rpartition(".")
+    known = key in known_keys(model)
+    remedy = (
+        f"Put {last} into the table [{section}]" if known else "Take the quotes off, or make tables of it"
+    )
+    return Problem(f"unknown key {name!r}: the dot is part of the quoted name", key=key, remedy=remedy)
 
 
 def _unknown_key(key: str, model: type[BaseModel]) -> Problem:

@@ -25,6 +25,7 @@ from engine.config.values import unusable_values
 
 _PATH_KEYS = ("runtime.config.tasks", "eval.tasks", "data.train", "data.validation")
 _MAYBE_PATH_KEYS = ("model.tokenizer", "model.base_model")
+_NAMING_KEYS = ("model.renderer", "model.from_checkpoint", "output.output_dir")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +111,10 @@ def load_config(
     files: list[Path] = []
     if env_file is not None:
         file = source.parent / Path(env_file).expanduser()
-        if not file.is_file():
-            raise ConfigError([Problem("there is no such .env file", file=file)])
+        if not os.path.isfile(file):
+            raise ConfigError(
+                [Problem("there is no such .env file", file, remedy="Name one beside the config")]
+            )
         files.append(file)
     if dotenv:
         files += [source.parent / ".env", base / ".env"]
@@ -148,7 +151,7 @@ def validate(
 
     ``table`` is filled in on the way: its paths become absolute, and its runs get a name.
     """
-    if unusable := list(unusable_values(table, (*_PATH_KEYS, *_MAYBE_PATH_KEYS, "output.output_dir"))):
+    if unusable := list(unusable_values(table, _PATH_KEYS, (*_MAYBE_PATH_KEYS, *_NAMING_KEYS))):
         return None, "auto", unusable
     scope, scope_problem = _scope(table, environ)
     _make_paths_absolute(table, overrides, source.parent, base, local=scope == "local")
@@ -174,14 +177,18 @@ def place(problem: Problem, source: Path, lines: KeyLines, overrides: Mapping[st
             problem if problem.file is not None else Problem(problem.text, source, None, None, problem.remedy)
         )
     for override in overrides:
-        if key == override or key.startswith(f"{override}."):
-            return Problem(f"override {override}: {problem.text}", None, None, key, problem.remedy)
+        made = override.startswith(f"{key}.") and key not in lines  # a table that only the override names
+        if key == override or key.startswith(f"{override}.") or made:
+            text, remedy = f"override {override}: {problem.text}", problem.remedy
+            if remedy is None and " must be text in quotes" in problem.text:
+                remedy = f"Quote it for the shell as well: --set '{override}=\"…\"'"
+            return Problem(text, None, None, key, remedy)
     return Problem(problem.text, source, lines.line(key), key, problem.remedy)
 
 
 def _find(path: Path, base: Path) -> Path:
     here = base / path
-    if not here.exists() and not here.is_symlink() and (bundled := bundled_path(path)) is not None:
+    if not os.path.lexists(here) and (bundled := bundled_path(path)) is not None:
         return bundled
     return Path(os.path.normpath(here))
 

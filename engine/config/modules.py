@@ -57,9 +57,9 @@ class ProjectModules:
             raise ConfigError([Problem(text, remedy=self._nearest(name))])
         try:
             return importlib.import_module(f"{self.package}.{name}")
-        except Exception as error:
-            raise ConfigError([self._why(name, error)]) from error
-        except SystemExit as error:  # a script that calls sys.exit() when imported must not end the engine
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # a script that calls sys.exit() when imported must not end the engine
             raise ConfigError([self._why(name, error)]) from error
 
     def close(self) -> None:

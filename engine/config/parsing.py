@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 import tomllib
 from pathlib import Path
 from typing import Any
 
 from engine.config.bundled import bundled_configs
-from engine.config.positions import KeyLines, json_key_lines, toml_key_lines
+from engine.config.formats import json_remedy, other_format
+from engine.config.positions import KeyLines, doubled_json_key, json_key_lines, toml_key_lines
 from engine.config.problems import ConfigError, Problem, did_you_mean
 
 _AT = re.compile(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)$")
@@ -33,11 +36,11 @@ def read_config(source: Path, named: Path, text: str | None = None) -> tuple[str
 
 
 def _read_text(source: Path, named: Path) -> str:
-    if source.is_dir():
+    if os.path.isdir(source):
         inside = sorted(path.name for path in [*source.glob("*.toml"), *source.glob("*.json")])
         remedy = f"It holds {', '.join(inside[:5])}" if inside else "Name a .toml or .json file"
         raise ConfigError([Problem("this is a directory, not a config", file=named, remedy=remedy)])
-    if source.exists() and not source.is_file():  # a device or a pipe would be read for ever
+    if os.path.exists(source) and not os.path.isfile(source):  # a device or a pipe would be read for ever
         raise ConfigError(
             [Problem("this is no regular file", file=named, remedy="Name a .toml or .json file")]
         )
@@ -49,8 +52,11 @@ def _read_text(source: Path, named: Path) -> str:
         ) from error
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        remedy = "Check who may read it"
+        remedy = "Check who may read it" if error.errno == errno.EACCES else "Name a .toml or .json file"
         raise ConfigError([Problem(f"the config cannot be read: {reason}", named, remedy=remedy)]) from error
+    if (other := other_format(data)) is not None:
+        what, remedy = other
+        raise ConfigError([Problem(f"the config {what}", named, 1, None, remedy)])
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -66,11 +72,15 @@ def _nearest_file(path: Path) -> str | None:
         bundled = {"/".join(["examples", *config.parts[-2:]]): config for config in bundled_configs()}
         near = did_you_mean("/".join(path.parts[-3:]), bundled)
         return f"Did you mean {near}?" if near else f"There is no directory {path.parent}"
-    names = [file.name for file in path.parent.iterdir() if file.suffix.lower() in {".toml", ".json"}]
+    try:
+        files = sorted(os.listdir(path.parent))
+    except OSError:  # a directory that may be entered and not read
+        return None
+    names = [name for name in files if name.lower().endswith((".toml", ".json"))]
     near = did_you_mean(path.name, names)
     if near:
         return f"Did you mean {near}?"
-    return f"Configs there: {', '.join(sorted(names)[:5])}" if names else "No config is there"
+    return f"Configs there: {', '.join(names[:5])}" if names else "No config is there"
 
 
 def _parse_toml(text: str, named: Path) -> dict[str, Any]:
@@ -84,8 +94,10 @@ def _parse_toml(text: str, named: Path) -> dict[str, Any]:
             line = int(found[1]) if found[1] else text.count("\n") + 1
             where = f", column {found[2]}" if found[2] else ", at its end"
             message = message[: found.start()]
+        remedy = _toml_remedy(text, line) or next(help for what, help in _TOLD if what in message)
+        message = _TABLE.sub(lambda key: f"[{'.'.join(re.findall(_PART, key[0]))}]", message)
         sentence = f"this is not TOML (line {line}{where}): {message[:1].lower()}{message[1:]}"
-        raise ConfigError([Problem(sentence, named, line, None, _toml_remedy(text, line))]) from error
+        raise ConfigError([Problem(sentence, named, line, None, remedy)]) from error
     except RecursionError as error:
         raise ConfigError([Problem("the TOML is nested too deeply", named, remedy=_FLATTER)]) from error
     except ValueError as error:  # a number of thousands of digits
@@ -100,13 +112,28 @@ _MEANT: tuple[tuple[str, str], ...] = (
     (r"=\s*(True|False)\b", "TOML writes true and false"),
     (r"=\s*(null|None|nil)\b", "Leave the key out where it is not set"),
     (r"[\u201c\u201d\u2018\u2019]", "Use straight quotes"),
-    (r"^\s*[\w.-]+\s*:(\s|$)", "TOML writes key = value, and [table] above its keys"),
+    (r"^\s*\{", "This looks like JSON: give the file a name that ends in .json"),
+    (r"^\s*[\w.-]+\s*(:|\s[^=]*$)", "TOML writes key = value, and [table] above its keys"),
     (r"\s//", "A comment begins with #"),
     (r"^\s*[\w.-]+\s*=\s*[A-Za-z_./~][^\"']*$", "Text needs quotes"),
     (r"=\s*[+-]?0\d", "A number begins with no 0"),
     (r"^\ufeff|\x00", "Save it as plain UTF-8 text"),
     (r"^[^#\"']*[^\x00-\x7f][^#=]*=", "A key with other letters than a to z needs quotes"),
 )
+
+
+#: What the parser says, and what helps where the line itself does not tell it.
+_TOLD: tuple[tuple[str, str], ...] = (
+    ("twice", "Put all keys of a table under one heading"),
+    ("overwrite", "Remove one of the two"),
+    ("mutate", "Write the inner keys in one place"),
+    ("\\", "Write two backslashes, or quote the text with single quotes"),
+    ("Unterminated", "Close the quote"),
+    ("Illegal character", "Close the quote in the same line, or remove the character"),
+    ("Unclosed", "Close the bracket"),
+    ("", "TOML writes key = value, and [table] above its keys"),
+)
+_TABLE, _PART = re.compile(r"\((?:'[^']*',? ?)+\)"), r"'([^']*)'"
 
 
 def _toml_remedy(text: str, line: int | None) -> str | None:
@@ -122,21 +149,30 @@ def _parse_json(text: str, named: Path) -> dict[str, Any]:
         if len(table) != len(items):
             keys = [key for key, _ in items]
             double = next(key for key in keys if keys.count(key) > 1)
-            raise ConfigError(
-                [Problem(f"the key {double!r} stands twice in one table", file=named, key=double)]
-            )
+            key, line = doubled_json_key(text, double)
+            sentence = f"the key {double!r} stands twice in one table"
+            raise ConfigError([Problem(sentence, named, line, key, "Remove one of them")])
         return table
 
     try:
         value = json.loads(text, object_pairs_hook=pairs)
     except json.JSONDecodeError as error:
         sentence = f"this is not JSON (line {error.lineno}, column {error.colno}): {error.msg}"
-        raise ConfigError([Problem(sentence, file=named, line=error.lineno)]) from error
+        raise ConfigError([Problem(sentence, named, error.lineno, None, _json_remedy(error))]) from error
     except RecursionError as error:
         raise ConfigError([Problem("the JSON is nested too deeply", named, remedy=_FLATTER)]) from error
     except ValueError as error:
         text = f"this is not JSON that can be read: {error}"
         raise ConfigError([Problem(text, named, remedy=_SMALLER)]) from error
     if not isinstance(value, dict):
-        raise ConfigError([Problem("a JSON config is one object", file=named, line=1)])
+        raise ConfigError([Problem("a JSON config is one object", named, 1, None, _JSON)])
     return value
+
+
+_JSON = 'Write it as {"recipe": "rl", …}'
+
+
+def _json_remedy(error: json.JSONDecodeError) -> str:
+    if re.match(r"\s*(\[+[\w. -]+\]|[\w.-]+\s*=)", error.doc):
+        return "This looks like TOML: give the file a name that ends in .toml"
+    return json_remedy(error, _JSON)

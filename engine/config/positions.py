@@ -50,6 +50,13 @@ def json_key_lines(text: str) -> KeyLines:
     return KeyLines(_JsonScan(text).run())
 
 
+def doubled_json_key(text: str, name: str) -> tuple[str, int | None]:
+    """The dotted key and the line where a key ``name`` stands again in the object that has it already."""
+    scan = _JsonScan(text)
+    scan.run()
+    return next(((key, line) for key, line in scan.again if key.rpartition(".")[2] == name), (name, None))
+
+
 class _TomlScan:
     def __init__(self, text: str) -> None:
         self.text = text
@@ -179,6 +186,7 @@ class _JsonScan:
         self.at = 0
         self.line = 1
         self.lines: dict[str, int] = {}
+        self.again: list[tuple[str, int]] = []  # keys that were there before
 
     def run(self) -> dict[str, int]:
         path: list[str | None] = []  # one entry a nesting level: the key being read, None inside a list
@@ -208,7 +216,10 @@ class _JsonScan:
                 word = self._string()
                 if expect_key and path:
                     path[-1] = word
-                    self.lines.setdefault(".".join(part for part in path if part), self.line)
+                    key = ".".join(part for part in path if part)
+                    if key in self.lines:
+                        self.again.append((key, self.line))
+                    self.lines.setdefault(key, self.line)
                     expect_key = False
             else:
                 self.at += 1

@@ -7,10 +7,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from engine.config.printable import one_line
+
+_LONGEST_PATH = 4096
+_LONGEST_WORD = 100  # nobody misspells a longer one, and comparing it takes long
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong: where, what, and what would be right."""
+    """One thing that is wrong: where, what, and what would be right. Its sentences are single lines without control
+    characters, whatever was found."""
 
     text: str
     file: Path | None = None
@@ -18,10 +24,16 @@ class Problem:
     key: str | None = None  # dotted, as in ``training.group_size``
     remedy: str | None = None
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", one_line(self.text))
+        if self.remedy is not None:
+            object.__setattr__(self, "remedy", one_line(self.remedy))
+
     def __str__(self) -> str:
         where = ""
         if self.file is not None:
-            where = f"{self.file}:{self.line}: " if self.line is not None else f"{self.file}: "
+            file = one_line(str(self.file), _LONGEST_PATH)
+            where = f"{file}:{self.line}: " if self.line is not None else f"{file}: "
         sentence = self.text if self.text.endswith((".", "?", "!")) else f"{self.text}."
         if self.remedy:
             remedy = self.remedy if self.remedy.endswith((".", "?", "!")) else f"{self.remedy}."
@@ -45,6 +57,8 @@ def named(key: str) -> str:
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:
     """The known word that was probably meant, or None."""
+    if len(word) > _LONGEST_WORD:
+        return None
     candidates = list(known)
     by_folded = {candidate.casefold().replace("-", "_"): candidate for candidate in candidates}
     match = difflib.get_close_matches(word.casefold().replace("-", "_"), by_folded, n=1, cutoff=0.6)

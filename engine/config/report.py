@@ -7,7 +7,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from engine.config.printable import one_line
 from engine.config.problems import Problem
+
+_LONGEST_LINE = 4096  # a path fits into it
 
 
 class Severity(StrEnum):
@@ -60,7 +63,7 @@ class CheckReport:
     def describe(self) -> list[str]:
         """The report as lines of text: what is wrong or doubtful first, then what would run."""
         told = [str(finding) for finding in self.findings if finding.severity is not Severity.OK]
-        return [*told, *self.lines]
+        return [*told, *(one_line(line, _LONGEST_LINE) for line in self.lines)]
 
     def to_json(self) -> dict[str, Any]:
         """For the store and for ``--json``."""

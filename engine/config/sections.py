@@ -19,8 +19,8 @@ Loss = Literal["importance_sampling", "ppo", "cispo", "dro", "dppo"]
 
 DEFAULT_FACTORY = "engine.episodes:create_runtime"
 COOKBOOK_FACTORY = "loops_cookbook.episodes:create_runtime"
-_EPISODE = re.compile(r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$")
-_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
+_EPISODE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class Section(BaseModel):
@@ -73,6 +73,14 @@ class SandboxTable(Section):
         default_factory=dict,
         description="Variables that every command sees. Nothing else of yours is visible.",
     )
+
+    @field_validator("env")
+    @classmethod
+    def _variables(cls, value: dict[str, str]) -> dict[str, str]:
+        wrong = next((name for name in value if not name or "=" in name), None)
+        if wrong is not None:
+            raise ValueError(f"cannot hold {wrong!r}, which is no name of a variable")
+        return value
 
     @field_validator("ttl")
     @classmethod
@@ -128,7 +136,7 @@ class RuntimeConfig(Section):
     @field_validator("episode")
     @classmethod
     def _episode_names_a_class(cls, value: str) -> str:
-        if not _EPISODE.match(value):
+        if not _EPISODE.fullmatch(value):
             raise ValueError(f"must be 'module:Class', such as 'direct_episode:AnswerEpisode', not {value!r}")
         return value
 
@@ -356,7 +364,7 @@ class OutputSettings(Section):
     @field_validator("name")
     @classmethod
     def _one_directory_name(cls, value: str | None) -> str | None:
-        if value is not None and not _NAME.match(value):
+        if value is not None and not _NAME.fullmatch(value):
             raise ValueError(
                 f"must be one directory name of letters, digits, '.', '_' and '-', beginning with a letter or "
                 f"digit, not {value!r}"

@@ -52,6 +52,13 @@ class PriceSettings(Section):
         None, ge=0, description="A million trained tokens, on serverless. Default: unknown."
     )
 
+    @field_validator("currency")
+    @classmethod
+    def _a_name(cls, value: str) -> str:
+        if not value.isprintable() or not value.strip():
+            raise ValueError(f"must be a currency's name, such as 'USD', not {value!r}")
+        return value
+
 
 class EvalSettings(Section):
     """``[eval]``: held-out tasks, attempted by the same episode with weights that hold still; never trained on."""

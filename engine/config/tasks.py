@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
 
+from engine.config.explain import show
+from engine.config.formats import json_remedy, other_format
 from engine.config.problems import ConfigError, Problem, did_you_mean
 
 _MOST_SHOWN = 200  # bad lines reported one by one; a file of another format has a million of them
@@ -42,7 +46,7 @@ def load_tasks(path: Path, task_type: Any) -> list[LoadedTask]:
         try:
             fields, value = _parse(raw.rstrip(b"\r"), adapter)
         except _BadLine as bad:
-            problems += [Problem(text, file=path, line=number, key=key) for key, text in bad.findings]
+            problems += [Problem(text, path, number, key, remedy) for key, text, remedy in bad.findings]
             continue
         task_id = _task_id(fields, number)
         first = lines_of_ids.setdefault(task_id, number)
@@ -84,44 +88,33 @@ def tasks_fingerprint(path: Path) -> str:
 
 
 class _BadLine(Exception):
-    def __init__(self, findings: list[tuple[str | None, str]]) -> None:
+    """What is wrong with one line: of each finding the field, the sentence and the remedy."""
+
+    def __init__(self, *findings: tuple[str | None, str, str | None]) -> None:
         super().__init__(findings)
         self.findings = findings
 
 
-#: How files of other formats begin, and what they are.
-_FORMATS: tuple[tuple[bytes, str, str], ...] = (
-    (b"\xff\xfe", "is UTF-16 text", "Save it as UTF-8"),
-    (b"\xfe\xff", "is UTF-16 text", "Save it as UTF-8"),
-    (b"\x1f\x8b", "is compressed (gzip)", "Unpack it: gzip -d"),
-    (b"(\xb5/\xfd", "is compressed (zstd)", "Unpack it: zstd -d"),
-    (b"PK\x03\x04", "is a zip archive", "Unpack it"),
-    (b"PAR1", "is a Parquet file", "Write its rows as JSONL, one JSON object a line"),
-    (b"ARROW1", "is an Arrow file", "Write its rows as JSONL, one JSON object a line"),
-    (b"SQLite format 3", "is an SQLite database", "Write its rows as JSONL, one JSON object a line"),
-)
-
-
 def _other_format(data: bytes) -> tuple[str, str] | None:
     """What a file is that holds no JSONL at all, and what helps."""
-    for begin, what, remedy in _FORMATS:
-        if data.startswith(begin):
-            return what, remedy
-    body = data.removeprefix(_BOM).lstrip()
-    if body.startswith(b"[") and body.rstrip().endswith(b"]") and b"\n" in body.strip():
-        try:
-            inside = json.loads(body)
-        except (ValueError, RecursionError):
-            return None
-        if isinstance(inside, list):
-            return "is one JSON array", "Write each of its objects on a line of its own"
-    return None
+    if (other := other_format(data)) is not None:
+        return other
+    body = data.removeprefix(_BOM).strip()
+    if body[:1] not in (b"[", b"{") or (b"\n" not in body and body[:1] == b"{"):
+        return None
+    try:
+        inside = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    if isinstance(inside, list):
+        return "is one JSON array", "Write each of its objects on a line of its own"
+    return "is one JSON object over several lines", "Write each task on one line"
 
 
 def _read(path: Path) -> bytes:
-    if path.is_dir():
+    if os.path.isdir(path):
         raise ConfigError([Problem("the tasks file is a directory", file=path, remedy="Name a JSONL file")])
-    if path.exists() and not path.is_file():  # a device or a pipe would be read for ever
+    if os.path.exists(path) and not os.path.isfile(path):  # a device or a pipe would be read for ever
         raise ConfigError(
             [Problem("the tasks file is no regular file", file=path, remedy="Name a JSONL file")]
         )
@@ -137,28 +130,28 @@ def _read(path: Path) -> bytes:
         raise ConfigError([Problem(text, file=path, remedy=remedy)]) from error
 
 
+_ONE_A_LINE = "Write one JSON object a line"
+
+
 def _parse(line: bytes, adapter: TypeAdapter[Any]) -> tuple[Any, Any]:
     try:
-        fields = json.loads(line, object_pairs_hook=_once)
+        fields = json.loads(line.decode(), object_pairs_hook=_once)
     except UnicodeDecodeError as error:
-        raise _BadLine([(None, "the line is not UTF-8 text")]) from error
+        raise _BadLine((None, "the line is not UTF-8 text", "Save the file as UTF-8")) from error
     except json.JSONDecodeError as error:
-        raise _BadLine([(None, f"the line is not JSON (column {error.colno}): {error.msg}")]) from error
+        said = f"the line is not JSON (column {error.colno}): {error.msg}"
+        raise _BadLine((None, said, json_remedy(error, _ONE_A_LINE))) from error
     except RecursionError as error:
-        raise _BadLine([(None, "the line's JSON is nested too deeply")]) from error
+        raise _BadLine((None, "the line's JSON is nested too deeply", _ONE_A_LINE)) from error
     except ValueError as error:  # a number of thousands of digits
-        raise _BadLine([(None, f"the line's JSON cannot be read: {error}")]) from error
+        raise _BadLine((None, f"the line's JSON cannot be read: {error}", "Write it as text")) from error
     try:
         return fields, adapter.validate_json(line)
     except ValidationError as error:
-        found: list[tuple[str | None, str]] = []
-        for detail in error.errors(include_url=False):
-            key = ".".join(str(part) for part in detail["loc"]) or None
-            found.append((key, _sentence(key, detail["type"], detail["msg"])))
-        raise _BadLine(found) from error
-    except Exception as error:
+        raise _BadLine(*(_finding(detail, fields) for detail in error.errors(include_url=False))) from error
+    except (Exception, SystemExit) as error:  # a validator of the user's may raise anything
         said = " ".join(f"{type(error).__name__}: {error}".split())
-        raise _BadLine([(None, f"the task type refused the line: {said}")]) from error
+        raise _BadLine((None, f"the task type refused the line: {said}", None)) from error
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -167,18 +160,21 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(fields) != len(pairs):
         names = [name for name, _ in pairs]
         double = next(name for name in names if names.count(name) > 1)
-        raise _BadLine([(double, f"the key {double!r} stands twice in one object")])
+        raise _BadLine((double, f"the key {double!r} stands twice in one object", "Remove one of them"))
     return fields
 
 
-def _sentence(key: str | None, kind: str, message: str) -> str:
+def _finding(detail: ErrorDetails, fields: Any) -> tuple[str | None, str, str | None]:
+    key = ".".join(str(part) for part in detail["loc"]) or None
+    message = f"{detail['msg'][:1].lower()}{detail['msg'][1:]}"
     if key is None:
-        return f"the task is not valid: {message[:1].lower()}{message[1:]}"
-    if kind == "missing":
-        return f"the task has no {key!r}"
-    if kind == "extra_forbidden":
-        return f"the task's type has no field {key!r}"
-    return f"the task's {key!r} is not valid: {message[:1].lower()}{message[1:]}"
+        return key, f"the task is not valid: {message}, not {show(detail['input'])}", None
+    if detail["type"] == "missing":
+        near = did_you_mean(key, fields) if isinstance(fields, dict) else None
+        return key, f"the task has no {key!r}", f"Is it {near!r}?" if near else "Add it"
+    if detail["type"] == "extra_forbidden":
+        return key, f"the task's type has no field {key!r}", "Remove it, or add it to the type"
+    return key, f"the task's {key!r} is not valid: {message}, not {show(detail['input'])}", None
 
 
 def _task_id(fields: Any, number: int) -> str:

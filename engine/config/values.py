@@ -13,27 +13,35 @@ LARGEST = 2**53
 _OPTIONS = "runtime.config.options"  # numbers there are the episode's business
 
 
-def unusable_values(table: Mapping[str, Any], path_keys: tuple[str, ...]) -> Iterator[Problem]:
-    """A problem for each text that cannot be written, each path that is empty, each number out of all range."""
-    yield from _walk(table, "", frozenset(path_keys))
+def unusable_values(
+    table: Mapping[str, Any], file_keys: tuple[str, ...], name_keys: tuple[str, ...]
+) -> Iterator[Problem]:
+    """A problem for each text that cannot be written, each path or name that is empty, each number out of all range.
+
+    ``file_keys``: whose values are files of this machine. ``name_keys``: others that must not be blank.
+    """
+    yield from _walk(table, "", frozenset(file_keys), frozenset({*file_keys, *name_keys}))
 
 
-def _walk(value: Any, key: str, path_keys: frozenset[str]) -> Iterator[Problem]:
+def _walk(value: Any, key: str, files: frozenset[str], filled: frozenset[str]) -> Iterator[Problem]:
     if isinstance(value, Mapping):
         for name, inner in value.items():
             inner_key = f"{key}.{name}" if key else str(name)
             if (reason := _unwritable(str(name))) is not None:
                 yield Problem(f"the key {name!r} {reason}", key=inner_key, remedy="Write another key")
             else:
-                yield from _walk(inner, inner_key, path_keys)
+                yield from _walk(inner, inner_key, files, filled)
     elif isinstance(value, list):
         for inner in value:
-            yield from _walk(inner, key, path_keys)
+            yield from _walk(inner, key, files, filled)
     elif isinstance(value, str):
         if (reason := _unwritable(value)) is not None:
             yield Problem(f"{named(key)} {reason}: {value!r}", key=key, remedy="Remove it")
-        elif not value.strip() and key in path_keys:
+        elif not value.strip() and key in filled:
             yield Problem(f"{named(key)} is empty", key=key, remedy="Write it, or leave the key out")
+        elif "://" in value and key in files:
+            text = f"{named(key)} is the address {value!r}, and only files of this machine are read"
+            yield Problem(text, key=key, remedy="Download it and name the file")
     elif key != _OPTIONS and not key.startswith(f"{_OPTIONS}."):
         yield from _number_problems(value, key)
 

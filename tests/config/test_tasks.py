@@ -50,9 +50,9 @@ def test_every_bad_line_is_reported(tmp_path: Path) -> None:
         "[]",
     )
     told = refusal(path)
-    assert told[0] == ":2: the task has no 'question'."
+    assert told[0] == ":2: the task has no 'question'. Add it."
     assert told[1].startswith(":3: the line is not JSON (column 25)")
-    assert told[2] == ":4: the task's type has no field 'sise'."
+    assert told[2] == ":4: the task's type has no field 'sise'. Remove it, or add it to the type."
     assert told[3] == ":5: the task 'a' is already on line 1. Give every task its own id."
     assert told[4].startswith(":6: the task's 'size' is not valid")
     assert told[5].startswith(":7: the task is not valid")

@@ -1,0 +1,319 @@
+"""More of what users hand over by mistake: other formats under a config's name, JSON as people write it, hostile text,
+files that cannot be made, episodes that say impossible things of themselves, and overrides of every kind."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+import tomllib
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.config.local_models import shipped_models
+from engine.config.problems import ConfigError
+from engine.config.report import Finding, Severity
+from engine.project import load
+from tests.project.conftest import CONFIG
+from tests.project.test_broken_inputs import (
+    SANDBOX,
+    Change,
+    added,
+    all_of,
+    config,
+    episode,
+    problems_of,
+    tasks,
+    write_project,
+)
+
+pytestmark = pytest.mark.skipif(not shipped_models(), reason="the shipped model is not here")
+
+TABLE = tomllib.loads(CONFIG)
+ESC = "\\u001b[2J\\u001b]0;title\\u0007"
+LONG = "a" * 300_000
+
+
+def instead(text: str | bytes) -> Change:
+    """Something else in the config's file."""
+    data = text if isinstance(text, bytes) else text.encode()
+    return lambda where: (where / "train.toml").write_bytes(data)
+
+
+def as_json(text: str) -> Change:
+    """A JSON config instead."""
+
+    def change(where: Path) -> None:
+        (where / "train.toml").unlink()
+        (where / "train.json").write_text(text)
+
+    return change
+
+
+def json_with(key: str, value: Any, table: str | None = None) -> Change:
+    whole = copy.deepcopy(TABLE)
+    (whole if table is None else whole[table])[key] = value
+    return as_json(json.dumps(whole, indent=1))
+
+
+def made(path: str, make: Callable[[Path], object]) -> Change:
+    def change(where: Path) -> None:
+        (where / path).parent.mkdir(exist_ok=True)
+        make(where / path)
+
+    return change
+
+
+def env(data: bytes) -> Change:
+    return lambda where: (where / ".env").write_bytes(data)
+
+
+def validator(where: str, raised: str) -> Change:
+    return episode(where, f"{where}\n    def model_post_init(self, context): raise {raised}")
+
+
+def declared(what: str) -> Change:
+    return episode("    async def run", f"    {what}\n    async def run")
+
+
+JSON = json.dumps(TABLE, indent=1)
+BROKEN: dict[str, tuple[Change, str]] = {
+    # a config under a wrong name, or no config at all
+    "a JSON config that is named TOML": (instead(JSON), "ends in .json"),
+    "a TOML config that is named JSON": (as_json(CONFIG), "ends in .toml"),
+    "an INI file": (instead("[training]\nmax_steps 5\n"), "key = value"),
+    "a Git LFS pointer for the config": (instead("version https://git-lfs.github.com/spec/v1\n"), "git lfs pull"),
+    "a web page for the config": (instead("<!DOCTYPE html><html></html>"), "web page"),
+    "a compressed config": (instead(b"\x1f\x8b\x08\x00abc"), "gzip -d"),
+    "an empty JSON config": (as_json(""), "recipe"),
+    "a JSON text": (as_json('"rl"'), "one object"),
+    # JSON as people write it
+    "a comment in JSON": (as_json("// mine\n" + JSON), "no comments"),
+    "a comma at the end in JSON": (as_json(JSON[:-2] + ",\n}"), "comma"),
+    "no comma in JSON": (as_json(JSON.replace('"rl",', '"rl"')), "comma"),
+    "single quotes in JSON": (as_json(str(TABLE)), "double quotes"),
+    "Python's truth in JSON": (as_json('{"recipe": True}'), "true, false and null"),
+    "a key twice in JSON": (as_json('{\n"recipe": "rl",\n"model": {"seed": 1,\n"seed": 2}}'), ".json:4: "),
+    "a null for a count": (json_with("max_steps", None, "training"), "not null"),
+    "a null for a table": (json_with("sampling", None), "must be a table, not null"),
+    "a dotted key in JSON": (json_with("training.max_steps", 5), "into the table [training]"),
+    "a number that is none in JSON": (json_with("learning_rate", float("nan"), "training"), "finite"),
+    # TOML
+    "a dotted key in quotes": (
+        config('recipe = "rl"', 'recipe = "rl"\n"training.max_steps" = 5'), "Put max_steps into the table [training]"),
+    "a table twice, once dotted": (
+        config('recipe = "rl"', 'recipe = "rl"\nmodel.seed = 1'), "cannot declare [model] twice"),
+    "a Windows path": (config('"tasks.jsonl"', '"C:\\tasks.jsonl"'.replace("\\t", "\\q")), "two backslashes"),
+    # text of any length and kind
+    "an endless value": (config('"local"', f'"{LONG}"'), "'dedicated'"),
+    "an endless key": (config("max_steps = 3", f"max_steps = 3\n{LONG} = 1"), "unknown key"),
+    "an endless model": (config('"loops-demo-1m"', f'"{LONG}"'), "on this machine"),
+    "an endless episode": (config("my_episode:MyEpisode", LONG), "module:Class"),
+    "an endless ttl": (added(f'{SANDBOX}ttl = "{LONG}"\n'), "duration"),
+    "an endless path": (config('"tasks.jsonl"', f'"{"a" * 300}"'), "too long"),
+    "an endless list": (config("max_steps = 3", f"max_steps = [{'1,' * 50_000}]"), "whole number"),
+    "a line end in a name": (added('[output]\nname = "abc\\n"\n'), "one directory name"),
+    "a line end in the episode": (config("my_episode:MyEpisode", "my_episode:MyEpisode\\n"), "module:Class"),
+    "a hostile value": (config('"local"', f'"{ESC}"'), "\\x1b[2J"),
+    "a hostile model": (config('"loops-demo-1m"', f'"{ESC}"'), "\\x1b[2J"),
+    "a hostile path": (config('"tasks.jsonl"', f'"{ESC}.jsonl"'), "\\x1b[2J"),
+    "a hostile option": (added(f'[runtime.config.options]\n"{ESC}" = 1\n'), "\\x1b[2J"),
+    "a hostile option's value": (added(f'[runtime.config.options]\nturns = "{ESC}"\n'), "\\x1b[2J"),
+    "a hostile key of the chat template": (
+        config("max_seq_len = 128", f'max_seq_len = 128\nrenderer_chat_template_kwargs = {{ "{ESC}" = nan }}'),
+        "\\x1b[2J"),
+    "a hostile table": (added(f'[training."{ESC}"]\nx = 1\n'), "\\x1b[2J"),
+    "a hostile task id": (tasks('{"id": "\\u001b[2J", "question": "a"}\n' * 2), "\\x1b[2J"),
+    "a hostile task key": (tasks('{"\\u001b[2J": 1, "\\u001b[2J": 2}\n'), "\\x1b[2J"),
+    "a hostile error of a module": (episode("class MyTask", "raise ValueError('\\x1b[2J')\nclass MyTask"), "\\x1b[2J"),
+    "a hostile error of a task type": (
+        all_of(tasks('{"question": "a"}\n'), validator("question: str", "ValueError('\\x1b[2J')")), "\\x1b[2J"),
+    "a hostile currency": (added('[prices]\ncurrency = "\\u001b[2J"\n'), "currency's name"),
+    "text that turns around": (config('"local"', '"\u202elacol"'), "\\u202e"),
+    # blanks and addresses where names and files belong
+    "a blank renderer": (config("max_seq_len = 128", 'max_seq_len = 128\nrenderer = " "'), "is empty"),
+    "a blank checkpoint": (config("max_seq_len = 128", 'max_seq_len = 128\nfrom_checkpoint = " "'), "is empty"),
+    "an address for tasks": (config('"tasks.jsonl"', '"https://x.test/tasks.jsonl"'), "Download it"),
+    "a data set of the hub for tasks": (config('"tasks.jsonl"', '"hf://datasets/a/b"'), "Download it"),
+    "a variable without a name": (added(f'{SANDBOX}env = {{ "" = "x" }}\n'), "name of a variable"),
+    "a variable with a sign in it": (added(f'{SANDBOX}env = {{ "A=B" = "x" }}\n'), "'A=B'"),
+    # bounds that nothing would be counted against
+    "a cost without a price that applies": (
+        config('"local"', '"dedicated"', '[budget]\nmax_cost = 5.0\n[prices]\ntrained_million = 1.0\n'),
+        "trainer_hour"),
+    "a cost where Loops chooses the scope": (
+        config('scope = "local"', "", '[budget]\nmax_cost = 5.0\n[prices]\ntrainer_hour = 1.0\n'), "not known"),
+    # tasks
+    "tasks in CSV": (tasks("question,answer\n"), "one JSON object a line"),
+    "tasks behind Git LFS": (tasks("version https://git-lfs.github.com/spec/v1\n"), "git lfs pull"),
+    "a web page for tasks": (tasks("<html><body>Not found</body></html>\n"), "web page"),
+    "tasks that are compressed with bzip2": (tasks(b"BZh91AY&SY"), "bzip2"),
+    "tasks that are compressed with xz": (tasks(b"\xfd7zXZ\x00\x00"), "xz"),
+    "tasks in UTF-16 without a mark": (tasks('{"question": "a"}\n'.encode("utf-16-le")), "UTF-16"),
+    "a comment between tasks": (tasks('# mine\n{"question": "a"}\n'), "no comments"),
+    "a task over several lines": (tasks('{\n "question": "a"\n}\n'), "one line"),
+    "all tasks on one line": (tasks('[{"question": "a"}, {"question": "b"}]\n'), "JSON array"),
+    "tasks with old Mac line ends": (tasks(b'{"question": "a"}\r{"question": "b"}\r'), "column 19"),
+    "a task that is null": (tasks("null\n"), "not null"),
+    "a task's number that is none": (tasks('{"question": NaN}\n'), "not nan"),
+    "a misspelt field": (tasks('{"qestion": "a"}\n'), "'qestion'"),
+    # where the run would write
+    "a run's directory that is a file": (
+        all_of(made("runs/mine", Path.touch), added('[output]\nname = "mine"\n')), "is a file"),
+    "an output directory that leads nowhere": (
+        all_of(made("out", lambda at: at.symlink_to("/nowhere/at/all")), added('[output]\noutput_dir = "out"\n')),
+        "leads nowhere"),
+    "an output directory with a name too long": (added(f'[output]\noutput_dir = "{"a" * 300}"\n'), "too long"),
+    "an output directory of the system's": (added('[output]\noutput_dir = "/proc/x"\n'), "/proc"),
+    # what an episode says of itself
+    "a group's grade that is no class method": (declared("async def grade_group(self, a): return []"), "class method"),
+    "a group's grade that cannot be awaited": (
+        declared("@classmethod\n    def grade_group(cls, a): return []"), "async def"),
+    "grading again for ever": (declared("grading_retries = -1"), "whole number"),
+    "grading again as text": (declared("grading_retries = '2'"), "whole number"),
+    "another way to the model": (declared("model_access = 'openai_http'"), "not available"),
+    "options that end the program": (validator("turns: int = 2", "SystemExit(3)"), "SystemExit"),
+    "a task type that ends the program": (
+        all_of(tasks('{"question": "a"}\n'), validator("question: str", "SystemExit(3)")), "SystemExit"),
+    "a module with an error of its own kind": (
+        episode("class MyTask", "class Odd(BaseException): ...\nraise Odd('no')\nclass MyTask"), "Odd: no"),
+    "a module that calls itself for ever": (episode("class MyTask", "def f(): f()\nf()\nclass MyTask"), "recursion"),
+    "a module that hides another": (made("pydantic.py", Path.touch), "pydantic.py"),
+    # .env files
+    "a NUL in a .env file": (env(b"A=1\nB=x\x00y\n"), ".env:2: "),
+    "a .env file in Latin 1": (env(b"A=\xe9\n"), "Save it as UTF-8"),
+    "a .env file in UTF-16": (env("A=1\n".encode("utf-16")), "Save it as UTF-8"),
+}  # fmt: skip
+
+
+async def refused(where: Path) -> list[Finding]:
+    if not (where / "train.json").exists() and not (where / ".env").exists():
+        return await problems_of(where)
+    try:
+        name = "train.json" if (where / "train.json").exists() else "train.toml"
+        project = load(where / name, working_dir=where, dotenv=True)
+    except ConfigError as error:
+        return [Finding.of(Severity.ERROR, problem) for problem in error.problems]
+    project.close()
+    return []
+
+
+@pytest.mark.parametrize(("change", "said"), BROKEN.values(), ids=BROKEN.keys())
+async def test_it_is_refused_with_one_message(tmp_path: Path, change: Change, said: str) -> None:
+    write_project(tmp_path)
+    change(tmp_path)
+    [finding] = await refused(tmp_path)
+    sentence = str(finding)
+    assert said in sentence
+    assert str(tmp_path) in sentence
+    assert sentence.isprintable()  # one line, and nothing that a terminal would obey
+    assert len(sentence) < 1600
+    assert finding.remedy or finding.line is not None
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len(BROKEN) >= 75
+
+
+OVERRIDES: dict[str, tuple[Any, str]] = {
+    "a word": (["training.max_steps=many"], "whole number"),
+    "nothing": (["training.max_steps="], "whole number"),
+    "a negative number": (["training.max_steps=-3"], "at least 1"),
+    "a date": (["training.max_steps=2024-01-01"], "2024-01-01"),
+    "a date for a name": (["output.name=2024-01-01"], "--set 'output.name="),
+    "a list of two kinds": (['sampling.stop=["a", 1]'], "text in quotes"),
+    "quotes around a number": (['training.max_steps="3"'], 'the text "3"'),
+    "thousands of brackets": (["training.max_steps=" + "[" * 50_000], "whole number"),
+    "thousands of digits": (["training.max_steps=" + "9" * 5000], "whole number"),
+    "a table that there is not": (["x.y=1"], "override x.y: "),
+    "a table in a table that there is not": (["training.a.b=1"], "override training.a.b: "),
+    "a key below a value": (["training.max_steps.x=1"], "Override that key"),
+    "a key at the top": (["max_steps=3"], "[training]"),
+    "an option instead of an override": (["--training.max_steps=3"], "override --training.max_steps: "),
+    "a table's name in brackets": (["[training]max_steps=3"], "names no key"),
+    "a hostile key": (["training.\x1b[2J=1"], "\\x1b[2J"),
+    "a hostile value": (["training.max_steps=\x1b[2J"], "\\x1b[2J"),
+    "two lines": (["training.max_steps=3\nx = 1"], "\\n"),
+    "half a character": (["output.name=\udcff"], "surrogate"),
+    "a number for all of them": (5, "a table or texts"),
+    "numbers": ([5], "no text"),
+    "a number for a key": ({5: 1}, "names no key"),
+    "an object": ({"runtime.config.options.turns": object()}, "type object"),
+    "a decimal": ({"training.learning_rate": Decimal("0.1")}, "type Decimal"),
+    "bytes": ({"model.base_model": b"x"}, "type bytes"),
+    "a set": ({"sampling.stop": {"a"}}, "type set"),
+    "a line end in a key": ({"training.max_steps\n": 3}, "names no key"),
+}
+
+
+@pytest.mark.parametrize(("overrides", "said"), OVERRIDES.values(), ids=OVERRIDES.keys())
+def test_an_override_is_refused_with_one_message(tmp_path: Path, overrides: Any, said: str) -> None:
+    write_project(tmp_path)
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path / "train.toml", overrides, working_dir=tmp_path)
+    [problem] = caught.value.problems
+    assert said in str(problem)
+    assert str(problem).isprintable()
+    assert len(str(problem)) < 1600
+
+
+def test_an_override_that_holds_itself_is_refused(tmp_path: Path) -> None:
+    write_project(tmp_path)
+    table: dict[str, Any] = {}
+    table["turns"] = table
+    with pytest.raises(ConfigError, match="holds itself"):
+        load(tmp_path / "train.toml", {"runtime.config.options": table}, working_dir=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key", "value"),
+    [
+        ("training.max_steps=4", "max_steps", 4),
+        ({"training.max_steps": pytest.importorskip("numpy").int64(4)}, "max_steps", 4),
+        ({"training.learning_rate": pytest.importorskip("numpy").float64(0.5)}, "learning_rate", 0.5),
+        (["training.max_steps = 4  # four"], "max_steps", 4),
+    ],
+    ids=["one text", "a whole number of numpy's", "a number of numpy's", "a comment"],
+)
+def test_an_override_as_notebooks_have_it_is_taken(
+    tmp_path: Path, overrides: Any, key: str, value: float
+) -> None:
+    write_project(tmp_path)
+    project = load(tmp_path / "train.toml", overrides, working_dir=tmp_path)
+    assert getattr(project.config.training, key) == value
+    assert type(getattr(project.config.training, key)) is type(value)
+    assert f"{key} = {value}" in project.config_toml
+    project.close()
+
+
+def test_a_config_whose_name_is_too_long_is_no_defect(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="File name too long") as caught:
+        load("a" * 5000 + ".toml", working_dir=tmp_path)
+    assert "Traceback" not in str(caught.value)
+
+
+def test_lines_of_a_env_file_that_set_nothing_are_told(tmp_path: Path) -> None:
+    write_project(tmp_path)
+    (tmp_path / ".env").write_text("A_WORD=1\n\n\nnot a setting\nANOTHER='open\n")
+    project = load(tmp_path / "train.toml", working_dir=tmp_path, dotenv=True)
+    report = asyncio.run(project.check())
+    project.close()
+    told = [finding for finding in report.findings if finding.file == str(tmp_path / ".env")]
+    assert [(finding.severity, finding.line) for finding in told] == [("warning", 4), ("warning", 5)]
+    assert report.ok
+
+
+@pytest.mark.parametrize("there", [".loops", ".loops/loops.db"])
+def test_a_store_that_cannot_be_made_is_an_error(tmp_path: Path, there: str) -> None:
+    write_project(tmp_path)
+    if there == ".loops":
+        (tmp_path / there).touch()
+    else:
+        (tmp_path / there).mkdir(parents=True)
+    [finding] = asyncio.run(problems_of(tmp_path))
+    assert str(tmp_path / there) in finding.text
+    assert finding.remedy
