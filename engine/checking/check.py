@@ -181,6 +181,13 @@ def _training_lines(project: Project) -> list[str]:
     ]
 
 
+def refuse(report: CheckReport, problem: Problem) -> None:
+    """Add an error that was met once the check was done."""
+    report.add(Severity.ERROR, problem)
+    report.findings.insert(0, report.findings.pop())
+    report.lines[-1] = _closing(report, asked=True)
+
+
 def _closing(report: CheckReport, *, asked: bool) -> str:
     errors = sum(finding.severity is Severity.ERROR for finding in report.findings)
     if errors:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -51,6 +52,14 @@ class CheckReport:
     findings: list[Finding] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     estimate: dict[str, Any] | None = None
+
+    @classmethod
+    def of_refused(cls, problems: Iterable[Problem]) -> CheckReport:
+        """The report on a config that cannot even be loaded."""
+        report = cls(lines=["Not ready: the config cannot be loaded; nothing else was looked at."])
+        for problem in problems:
+            report.add(Severity.ERROR, problem)
+        return report
 
     @property
     def ok(self) -> bool:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.hosting.errors import CheckFailed
+from engine.store.errors import StoreError
 from engine.store.redact import secret_values
 from engine.store.store import Store
 
@@ -41,9 +42,9 @@ def load_project(
 async def check_project(
     project: Project, project_dir: Path, told: Callable[[str], None] = lambda _: None
 ) -> CheckReport:
-    """Check a project and store the report; ``told`` hears how far it is. Raises StoreError where it cannot be stored."""
+    """Check a project and store the report, which says so where it cannot be stored. ``told`` hears how far it is."""
     report = await project.check(told=told, local=partial(_own_server, project_dir))
-    await asyncio.to_thread(_keep, project.path, project.environ, project_dir, report)
+    await _keep_or_tell(project, project_dir, report)
     return report
 
 
@@ -55,22 +56,19 @@ async def check_config(
     A config that cannot be loaded has a report as well. Raises StoreError where it cannot be stored.
     """
     from engine.config.problems import ConfigError
-    from engine.config.report import CheckReport, Severity
+    from engine.config.report import CheckReport
 
     try:
         project = await asyncio.to_thread(load_project, config, overrides, project_dir, text)
     except ConfigError as error:
-        report = CheckReport()
-        for problem in error.problems:
-            report.add(Severity.ERROR, problem)
-        report.lines.append("Not ready: the config cannot be loaded; nothing else was looked at.")
+        report = CheckReport.of_refused(error.problems)
         await asyncio.to_thread(_keep, project_dir / config, os.environ, project_dir, report)
         return report
     try:
         report = await project.check(local=partial(_own_server, project_dir))
         if text is not None:
             report.lines.insert(0, UNSAVED)
-        await asyncio.to_thread(_keep, project.path, project.environ, project_dir, report)
+        await _keep_or_tell(project, project_dir, report)
     finally:
         project.close()
     return report
@@ -82,7 +80,7 @@ async def require_sound(
     server: LocalServer,
     told: Callable[[str], None] = lambda _: None,
 ) -> CheckReport:
-    """Check, and refuse a project with errors; warnings go to ``told``. Raises CheckFailed or StoreError.
+    """Check, and refuse a project with errors; warnings go to ``told``. Raises CheckFailed.
 
     The local server comes up meanwhile, where the run will need it.
     """
@@ -117,6 +115,22 @@ def now_and_then(told: Callable[[str], None], seconds: float = PROGRESS_SECONDS)
             told(how_far)
 
     return tell
+
+
+async def _keep_or_tell(project: Project, project_dir: Path, report: CheckReport) -> None:
+    """Store the report. Where that fails no run could begin either, and the report, which cost time, says so."""
+    from engine.checking.check import refuse
+    from engine.config.problems import Problem
+
+    try:
+        await asyncio.to_thread(_keep, project.path, project.environ, project_dir, report)
+    except StoreError as error:
+        if report.ok:
+            remedy = "Mend it, or start in another working directory"
+            refuse(
+                report,
+                Problem(f"the project's store cannot be written, and a run needs it: {error}", remedy=remedy),
+            )
 
 
 def _keep(config: Path, environ: Mapping[str, str], project_dir: Path, report: CheckReport) -> None:

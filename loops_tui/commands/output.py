@@ -144,6 +144,8 @@ def explain(error: Exception) -> tuple[str, int]:
     from engine.store.errors import StoreError
     from engine.store.redact import Redactor
 
+    if isinstance(error, FileNotFoundError) and not _standing():
+        return "the working directory does not exist any more: change to one that does", BAD_INPUT
     if isinstance(error, DetachFailed):
         return str(error), error.status
     if isinstance(error, UsageError) or in_what_was_given(error):
@@ -154,6 +156,15 @@ def explain(error: Exception) -> tuple[str, int]:
     path = write_crash(Path.cwd(), clean, error)
     told = " ".join(clean(f"{type(error).__name__}: {error}").split())[:300]
     return f"internal error: {told}; the details are in {path}", FAILED
+
+
+def _standing() -> bool:
+    """Whether the working directory is still there."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def person_there(out: Output) -> bool:

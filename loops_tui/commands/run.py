@@ -23,10 +23,16 @@ DEMO_EXAMPLE = "in_process_direct"
 
 def check(config: str, overrides: Sequence[str], out: Output) -> int:
     """Check a config and print the report."""
+    from engine.config.problems import ConfigError
+    from engine.config.report import CheckReport
     from engine.hosting.prepare import check_project, load_project, now_and_then
 
     here = Path.cwd()
-    project = load_project(config, overrides, here)
+    try:
+        project = load_project(config, overrides, here)
+    except ConfigError as error:
+        out.value({"config": config, **CheckReport.of_refused(error.problems).to_json()})
+        raise
     for line in project.describe():  # at once: what follows may have to wait for a tokenizer or for Loops
         out.line(line)
     try:
@@ -41,11 +47,10 @@ def check(config: str, overrides: Sequence[str], out: Output) -> int:
 
 
 def check_failure(sentence: str) -> dict[str, Any]:
-    """The JSON value of a config that could not even be loaded."""
-    findings = [
-        {"severity": "error", "key": None, "line": None, "text": line} for line in sentence.splitlines()
-    ]
-    return {"ok": False, "findings": findings, "lines": []}
+    """The JSON value of a check that could not be made."""
+    nowhere = {"key": None, "line": None, "remedy": None, "file": None}
+    findings = [{"severity": "error", "text": line, **nowhere} for line in sentence.splitlines()]
+    return {"config": None, "ok": False, "findings": findings, "lines": [], "estimate": None}
 
 
 def run(

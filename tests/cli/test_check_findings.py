@@ -1,0 +1,78 @@
+"""What ``check`` tells a script and a person where it cannot go on: every finding with key, line, file and remedy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.config.local_models import shipped_models
+from tests.cli.conftest import Call
+from tests.project.conftest import CONFIG
+from tests.project.test_broken_inputs import write_project
+
+KEYS = {"severity", "key", "line", "text", "remedy", "file"}
+
+
+def test_a_config_that_cannot_be_loaded_has_findings_with_their_places(call: Call, project_dir: Path) -> None:
+    write_project(project_dir)
+    text = CONFIG.replace("max_steps = 3", "max_step = 3").replace("group_size = 4", "group_size = 1")
+    (project_dir / "train.toml").write_text(text)
+    said = call("check", "train.toml", "--json")
+    assert said.status == 2
+    assert said.value.keys() == {"config", "ok", "findings", "lines", "estimate"}
+    assert said.value["config"] == "train.toml"
+    assert said.value["ok"] is False
+    findings = said.value["findings"]
+    assert all(finding.keys() == KEYS for finding in findings)
+    assert [(one["key"], one["line"]) for one in findings] == [
+        ("training.group_size", 9),
+        ("training.max_step", 10),
+    ]
+    assert findings[1]["remedy"] == "Did you mean 'max_steps'?"
+    assert {one["file"] for one in findings} == {str(project_dir / "train.toml")}
+    assert "train.toml:10: unknown key" in said.err
+
+
+def test_an_override_that_is_wrong_is_a_finding_of_the_same_form(call: Call, project_dir: Path) -> None:
+    write_project(project_dir)
+    said = call("check", "train.toml", "--json", "--set", "training.max_steps=many")
+    [finding] = said.value["findings"]
+    assert finding.keys() == KEYS
+    assert finding["key"] == "training.max_steps"
+    assert finding["text"].startswith("override training.max_steps: ")
+
+
+@pytest.mark.skipif(not shipped_models(), reason="the shipped model is not here")
+@pytest.mark.parametrize("damage", ["a file for .loops", "a store that is none"])
+def test_a_store_that_cannot_be_written_does_not_cost_the_report(
+    call: Call, project_dir: Path, damage: str
+) -> None:
+    write_project(project_dir)
+    if damage == "a file for .loops":
+        (project_dir / ".loops").touch()
+    else:
+        (project_dir / ".loops").mkdir()
+        (project_dir / ".loops" / "loops.db").write_bytes(b"no database at all" * 300)
+    said = call("check", "train.toml", "--json")
+    assert said.status == 2
+    errors = [finding for finding in said.value["findings"] if finding["severity"] == "error"]
+    assert len(errors) == 1
+    assert "store" in errors[0]["text"]
+    assert errors[0]["remedy"]
+    assert said.value["lines"][-1] == "Not ready: 1 error; no sandbox or Loops trainer launched."
+    assert said.value["estimate"] is not None  # all the rest was looked at, and is told
+
+
+def test_a_working_directory_that_is_gone_is_one_sentence(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    said = call("check", "train.toml", "--json")
+    assert said.status == 2
+    assert "the working directory does not exist any more" in said.err
+    assert said.value["ok"] is False
+    assert said.value["findings"][0].keys() == KEYS
