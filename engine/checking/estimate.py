@@ -34,10 +34,10 @@ class Estimate:
 
     ``attempts`` of an unmeasured estimate is a lower bound: groups that teach nothing are sampled again. How often is
     chance, and late in a run that learns its tasks to the end it is most of what a run takes: ``attempts_low`` and
-    ``attempts_high`` are where nine runs in ten end, as far as the earlier ones show it, and what the bounds of time
-    are made from. Times are in seconds: ``wall_low`` with the configured concurrency packed without a gap,
-    ``wall_high`` one attempt after another. None: the config does not bound it. Evaluations and what comes before the
-    first step are in none of them.
+    ``attempts_high`` are where nine runs in ten end, as far as the earlier ones show it. Times are in seconds:
+    ``wall_low`` with the configured concurrency packed without a gap and the quickest update, ``wall_high`` one attempt
+    after another; measured ones are made from the two ends of the attempts. None: the config does not bound it.
+    Evaluations and what comes before the first step are in none of them.
     """
 
     measured: bool
