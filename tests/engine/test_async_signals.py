@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,8 @@ import pytest
 from engine.store import Store
 from engine.store.rows import CheckpointState, GroupState, RunState
 from tests.engine.async_story import ASYNC, GROUPS, Story
+from tests.engine.own_process import said_until, started, to_end
 from tests.engine.resumable import make_project
-from tests.engine.test_resume_signals import command, environment, to_end
 
 
 @pytest.mark.timeout(400)
@@ -28,22 +27,9 @@ def test_no_step_is_lost_and_no_group_trained_twice(
 ) -> None:
     config = make_project(tmp_path)
     sets = (*ASYNC, "output.checkpoint_every=2", "training.max_steps=200")
-    running = subprocess.Popen(
-        command("run", str(config), *(f"--set={each}" for each in sets)),
-        cwd=tmp_path,
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert running.stderr is not None
-    said: list[str] = []
-    for line in running.stderr:  # ends with the process, at the latest
-        said.append(line)
-        if "checkpoint step-000004 is saved" in line:
-            running.send_signal(number)
-            break
+    running = started(tmp_path, "run", str(config), *(f"--set={each}" for each in sets))
+    said = said_until(running, "checkpoint step-000004 is saved")
+    running.send_signal(number)
     running.communicate(timeout=120)
     assert running.returncode == status, said
     with Store.open(tmp_path) as store:

@@ -5,42 +5,22 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.engine.own_process import said_until, started, to_end
+
 KL = "optim/train-sample-div/kl_sample_train_k3"
-
-
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "loops_tui", *arguments]
-
-
-def environment() -> dict[str, str]:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("LOOPS_", "BASETEN_"))}
-    return {**kept, "HF_HUB_OFFLINE": "1"}
 
 
 def run(directory: Path, *sets: str, steps: int = 3) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """A headless run of the smallest example: its final JSON value, and its steps."""
     settings = [f"training.max_steps={steps}", *sets]
-    done = subprocess.run(
-        command(
-            "run", "examples/in_process_direct/train.toml", "--json", *(f"--set={each}" for each in settings)
-        ),
-        cwd=directory,
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
+    value = to_end(
+        directory, "run", "examples/in_process_direct/train.toml", *(f"--set={each}" for each in settings)
     )
-    assert done.returncode == 0, done.stderr
-    value = json.loads(done.stdout)
     lines = (Path(value["run_dir"]) / "steps.jsonl").read_text().splitlines()
     return value, [json.loads(line) for line in lines]
 
@@ -86,32 +66,17 @@ def test_the_same_seed_gives_the_same_rewards(twice) -> None:
 
 
 def test_a_server_that_dies_in_mid_run_ends_it_with_one_sentence(tmp_path: Path) -> None:
-    running = subprocess.Popen(
-        command(
-            "run",
-            "examples/in_process_direct/train.toml",
-            "--json",
-            "--set=training.max_steps=500",
-            "--set=training.max_consecutive_unusable_groups=5000",
-        ),
-        cwd=tmp_path,
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+    running = started(
+        tmp_path,
+        "run",
+        "examples/in_process_direct/train.toml",
+        "--json",
+        "--set=training.max_steps=500",
+        "--set=training.max_consecutive_unusable_groups=5000",
     )
-    assert running.stderr is not None
-    assert running.stdout is not None
-    said: list[str] = []
-    server = None
-    for line in running.stderr:  # ends with the process, at the latest
-        said.append(line)
-        if "Local Loops server" in line:
-            server = int(line.rsplit("process ", 1)[1].split(")")[0])
-        if "step 1/" in line:
-            break
-    assert server is not None, said
+    said = said_until(running, "step 1/")
+    (told,) = [line for line in said if "Local Loops server" in line]
+    server = int(told.rsplit("process ", 1)[1].split(")")[0])
     os.kill(server, signal.SIGKILL)
     out, rest = running.communicate(timeout=120)
     value = json.loads(out)

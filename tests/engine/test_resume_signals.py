@@ -3,42 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from engine.store import Store
 from engine.store.rows import CheckpointState, RunState
+from tests.engine.own_process import said_until, started, to_end
 from tests.engine.resumable import make_project
-
-
-def command(*words: str) -> list[str]:
-    return [sys.executable, "-m", "loops_tui", *words, "--json"]
-
-
-def environment() -> dict[str, str]:
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("LOOPS_", "BASETEN_"))}
-    return {**kept, "HF_HUB_OFFLINE": "1"}
-
-
-def to_end(directory: Path, *words: str) -> dict[str, Any]:
-    done = subprocess.run(
-        command(*words),
-        cwd=directory,
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 @pytest.mark.timeout(400)
@@ -53,22 +26,11 @@ def test_it_goes_on_in_another_process(
     tmp_path: Path, number: int, status: int, state: RunState, why: str
 ) -> None:
     config = make_project(tmp_path)
-    running = subprocess.Popen(
-        command("run", str(config), "--set=output.checkpoint_every=2", "--set=training.max_steps=40"),
-        cwd=tmp_path,
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+    running = started(
+        tmp_path, "run", str(config), "--set=output.checkpoint_every=2", "--set=training.max_steps=40"
     )
-    assert running.stderr is not None
-    said: list[str] = []
-    for line in running.stderr:  # ends with the process, at the latest
-        said.append(line)
-        if "checkpoint step-000002 is saved" in line:
-            running.send_signal(number)
-            break
+    said = said_until(running, "checkpoint step-000002 is saved")
+    running.send_signal(number)
     running.communicate(timeout=120)
     assert running.returncode == status, said
     with Store.open(tmp_path) as store:

@@ -24,7 +24,7 @@ from engine.store.rows import GroupState
 from loops_tui.link import make_hosting
 from loops_tui.loops_ports import ActFailed
 from tests.cli.conftest import Call, call, project_dir
-from tests.engine.test_real_runs import command, environment
+from tests.engine.own_process import environment, said_until, started, to_end
 
 __all__ = ["call", "project_dir"]
 
@@ -37,18 +37,9 @@ HELD_OUT = "".join(
 
 
 def run(directory: Path, *sets: str, steps: int = 3) -> dict[str, Any]:
-    done = subprocess.run(
-        command("run", EXAMPLE, "--json", f"--set=training.max_steps={steps}", *(f"--set={s}" for s in sets)),
-        cwd=directory,
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
+    return to_end(
+        directory, "run", EXAMPLE, f"--set=training.max_steps={steps}", *(f"--set={each}" for each in sets)
     )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 @pytest.fixture(scope="module")
@@ -148,17 +139,7 @@ def test_a_checkpoint_scores_as_the_live_weights_did(
 def test_a_resumed_run_evaluates_what_is_missing(tmp_path: Path) -> None:
     (tmp_path / "held.jsonl").write_text(HELD_OUT)
     value = run(tmp_path, "eval.tasks=held.jsonl", "eval.every_steps=1", steps=1)
-    done = subprocess.run(
-        command("run", "--resume", value["run"], "--json", "--set=training.max_steps=2"),
-        cwd=tmp_path,
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    to_end(tmp_path, "run", "--resume", value["run"], "--set=training.max_steps=2")
     with Store.open(tmp_path) as store:
         rows = store.reader().evals(value["run"])[::-1]
         assert [(row.eval_id, row.why) for row in rows] == [
@@ -200,18 +181,9 @@ def test_a_live_run_evaluates_between_two_steps_when_asked(tmp_path: Path) -> No
         "eval.tasks=held.jsonl",
         "eval.at_start=false",
     )
-    process = subprocess.Popen(
-        command("run", EXAMPLE, "--json", *(f"--set={each}" for each in settings)),
-        cwd=tmp_path,
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = started(tmp_path, "run", EXAMPLE, "--json", *(f"--set={each}" for each in settings))
     try:
-        assert process.stderr is not None
-        assert any("step 1/" in line for line in process.stderr)
+        said_until(process, "step 1/")
         with Store.open(tmp_path) as store:
             (row,) = store.reader().runs()
         ended = asyncio.run(evaluate(tmp_path, row.run_id))
@@ -231,18 +203,10 @@ def test_a_killed_evaluation_is_stopped_and_its_sampler_can_be_ended(
     call: Call, made: tuple[Path, str], store: Store
 ) -> None:
     before = {row.eval_id for row in store.reader().evals(made[1])}
-    process = subprocess.Popen(
-        command("evaluate", made[1], "--base", "--set=eval.attempts_per_task=1000"),
-        cwd=made[0],
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
+    process = started(
+        made[0], "evaluate", made[1], "--base", "--set=eval.attempts_per_task=1000", start_new_session=True
     )
-    assert process.stderr is not None
-    assert any("held-out tasks, 1000 attempts each" in line for line in process.stderr)
+    said_until(process, "held-out tasks, 1000 attempts each")
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate(timeout=60)
     store.reconcile()
@@ -348,17 +312,9 @@ def test_an_attempt_in_a_sandbox_leaves_no_lease(
 
 
 def test_ctrl_c_releases_the_sampler(made: tuple[Path, str]) -> None:
-    process = subprocess.Popen(
-        command("try", made[1]),
-        cwd=made[0],
-        env=environment(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = started(made[0], "try", made[1], stdin=subprocess.PIPE)
+    said_until(process, "You talk to")
     assert process.stderr is not None
-    assert any("You talk to" in line for line in process.stderr)
     process.send_signal(signal.SIGINT)
     # Its input stays open: nobody may have to press return for it to end.
     rest = process.stderr.read()

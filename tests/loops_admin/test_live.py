@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +19,7 @@ from engine.store import Store
 from engine.store.rows import AttemptState, CheckpointState, RunState
 from tests.cli.conftest import Call, call, project_dir
 from tests.engine import resumable
-from tests.engine.test_real_runs import command, environment
+from tests.engine.own_process import said_until, started
 
 __all__ = ["call", "project_dir"]
 
@@ -61,29 +60,15 @@ class Going:
 
     def __init__(self, directory: Path, config: str = "examples/in_process_direct/train.toml") -> None:
         self.directory = directory
-        self.process = subprocess.Popen(
-            command(
-                "run",
-                config,
-                "--json",
-                "--set=training.max_steps=5000",
-                "--set=training.max_consecutive_unusable_groups=50000",
-            ),
-            cwd=directory,
-            env=environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+        self.process = started(
+            directory,
+            "run",
+            config,
+            "--json",
+            "--set=training.max_steps=5000",
+            "--set=training.max_consecutive_unusable_groups=50000",
         )
-        assert self.process.stderr is not None
-        said: list[str] = []
-        for line in self.process.stderr:  # ends with the process, at the latest
-            said.append(line)
-            if "step 1/" in line:
-                break
-        else:
-            raise AssertionError("".join(said))
+        said_until(self.process, "step 1/")
         with Store.open(directory) as store:
             (self.run,) = store.reader().runs()
 
