@@ -177,7 +177,8 @@ def place(problem: Problem, source: Path, lines: KeyLines, overrides: Mapping[st
             problem if problem.file is not None else Problem(problem.text, source, None, None, problem.remedy)
         )
     for override in overrides:
-        made = override.startswith(f"{key}.") and key not in lines  # a table that only the override names
+        tables = (key, key.rpartition(".")[0])
+        made = any(override.startswith(f"{table}.") and table not in lines for table in tables)
         if key == override or key.startswith(f"{override}.") or made:
             text, remedy = f"override {override}: {problem.text}", problem.remedy
             if remedy is None and " must be text in quotes" in problem.text:

@@ -123,7 +123,10 @@ class ProjectModules:
         else:
             file, line = self.directory.joinpath(*name.split(".")).with_suffix(".py"), None
         remedy = None
-        if isinstance(error, ModuleNotFoundError) and error.name and self.package not in error.name:
+        missing = error.name or "" if isinstance(error, ModuleNotFoundError) else ""
+        if missing.partition(".")[0] == "loops_cookbook":  # only its episodes have a stand-in
+            what, remedy = f"{missing} is not available in this version", "Only loops_cookbook.episodes is"
+        elif isinstance(error, ModuleNotFoundError) and error.name and self.package not in error.name:
             remedy = f"Install {error.name.partition('.')[0]}, or put it beside the config"
         return Problem(f"the module {name!r} cannot be imported: {what}", file, line, None, remedy)
 

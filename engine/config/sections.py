@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from engine.config.addresses import web_address
 from engine.config.durations import parse_duration
 
 Scope = Literal["local", "serverless", "dedicated"]
@@ -330,9 +331,7 @@ class ComputeSettings(Section):
     @field_validator("base_url")
     @classmethod
     def _a_web_address(cls, value: str | None) -> str | None:
-        if value is not None and not value.startswith(("http://", "https://")):
-            raise ValueError(f"must begin with http:// or https://, not {value!r}")
-        return value
+        return web_address(value)
 
 
 class OutputSettings(Section):

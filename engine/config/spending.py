@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
+from engine.config.addresses import web_address
 from engine.config.sections import Section
 
 
@@ -112,9 +113,7 @@ class BlaxelSettings(Section):
     @field_validator("base_url")
     @classmethod
     def _a_web_address(cls, value: str | None) -> str | None:
-        if value is not None and not value.startswith(("http://", "https://")):
-            raise ValueError(f"must begin with http:// or https://, not {value!r}")
-        return value
+        return web_address(value)
 
 
 class ProviderSettings(Section):

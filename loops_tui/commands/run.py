@@ -236,7 +236,7 @@ def run_failure(sentence: str) -> dict[str, Any]:
 def _say_end(row: RunRow, out: Output, follower: BackgroundFollower) -> None:
     for name, values in score_value(row).items():
         if row.step and values["first"] is not None and values["last"] is not None:
-            line = f"{values['first']:.3f} first, {values['last']:.3f} last, over {row.step} steps"
+            line = f"{values['first']:.3f} first, {values['last']:.3f} last, over {row.step} step{'s' * (row.step != 1)}"
             out.note(f"{name.capitalize()}: {line}")
     out.note(f"Run directory: {row.run_dir}")
     if row.error is not None and not follower.has_said(row.error):

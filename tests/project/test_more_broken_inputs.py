@@ -141,6 +141,11 @@ BROKEN: dict[str, tuple[Change, str]] = {
     "a data set of the hub for tasks": (config('"tasks.jsonl"', '"hf://datasets/a/b"'), "Download it"),
     "a variable without a name": (added(f'{SANDBOX}env = {{ "" = "x" }}\n'), "name of a variable"),
     "a variable with a sign in it": (added(f'{SANDBOX}env = {{ "A=B" = "x" }}\n'), "'A=B'"),
+    "an address without a host": (config('"local"', '"dedicated"\nbase_url = "http://"'), "names no host"),
+    "an address with a blank": (config('"local"', '"dedicated"\nbase_url = "http://a b"'), "names no host"),
+    "an address with an impossible port": (config('"local"', '"dedicated"\nbase_url = "http://a:99999"'), "out of range"),
+    "an address with a password": (config('"local"', '"dedicated"\nbase_url = "http://me:pw@a"'), "environment"),
+    "an address with a question": (added('[providers.blaxel]\nbase_url = "http://a/v0?x=1"\n'), "must end before"),
     # bounds that nothing would be counted against
     "a cost without a price that applies": (
         config('"local"', '"dedicated"', '[budget]\nmax_cost = 5.0\n[prices]\ntrained_million = 1.0\n'),
@@ -182,6 +187,8 @@ BROKEN: dict[str, tuple[Change, str]] = {
     "a module with an error of its own kind": (
         episode("class MyTask", "class Odd(BaseException): ...\nraise Odd('no')\nclass MyTask"), "Odd: no"),
     "a module that calls itself for ever": (episode("class MyTask", "def f(): f()\nf()\nclass MyTask"), "recursion"),
+    "a part of the cookbook that is not here": (
+        episode("class MyTask", "from loops_cookbook.harbor import LoopsAgent\nclass MyTask"), "not available"),
     "a module that hides another": (made("pydantic.py", Path.touch), "pydantic.py"),
     # .env files
     "a NUL in a .env file": (env(b"A=1\nB=x\x00y\n"), ".env:2: "),
@@ -230,6 +237,10 @@ OVERRIDES: dict[str, tuple[Any, str]] = {
     "thousands of brackets": (["training.max_steps=" + "[" * 50_000], "whole number"),
     "thousands of digits": (["training.max_steps=" + "9" * 5000], "whole number"),
     "a table that there is not": (["x.y=1"], "override x.y: "),
+    "a table that only the override makes": (
+        ["eval.at_start=false"],
+        "override eval.at_start: [eval] tasks is missing",
+    ),
     "a table in a table that there is not": (["training.a.b=1"], "override training.a.b: "),
     "a key below a value": (["training.max_steps.x=1"], "Override that key"),
     "a key at the top": (["max_steps=3"], "[training]"),
