@@ -11,6 +11,7 @@ from engine.checking.estimate import check_estimate
 from engine.checking.held_out import check_held_out, load_held_out
 from engine.checking.history import read_history
 from engine.checking.models import check_local_model, check_loops_model
+from engine.checking.open_files import check_open_files
 from engine.checking.output import check_output
 from engine.checking.rendering import check_rendering
 from engine.checking.sandboxes import check_sandboxes
@@ -84,6 +85,7 @@ async def _check_rl(project: Project, report: CheckReport) -> None:
     from engine.episodes.contract import grades_apart
 
     await check_sandboxes(project, report, apart=episode is not None and grades_apart(episode.cls))
+    check_open_files(project, report)
     if not any(finding.key == "model.base_model" for finding in report.findings):
         await check_rendering(project, report)  # the tokenizer of a model that is not there says nothing
     _check_sampling(project, report)

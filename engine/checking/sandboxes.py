@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import resource
 from typing import TYPE_CHECKING
 
 from engine.config.durations import parse_duration
 from engine.config.report import CheckReport, Severity
-from engine.open_files import allowed
 from engine.sandboxes.contract import Isolation, ProviderReport
 from engine.sandboxes.errors import SandboxError
 from engine.sandboxes.for_run import derived_ttl, open_provider
@@ -18,14 +16,6 @@ if TYPE_CHECKING:
     from engine.project import Project
 
 _TABLE = "runtime.config.sandbox"
-
-#: Open files of the engine's process. Each local sandbox keeps one (the socket to its keeper), each attempt that
-#: waits for a reply one more (its connection to Loops); a sandbox being made has three for a moment. The rest is
-#: what a run has open anyway: the store, its log, the server's and the broker's pipes, loaded libraries.
-FILES_PER_SANDBOX = 1
-FILES_PER_REQUEST = 1
-FILES_BEING_MADE = 2
-FILES_OF_A_RUN = 100
 
 
 async def check_sandboxes(project: Project, report: CheckReport, *, apart: bool = False) -> None:
@@ -63,7 +53,6 @@ async def check_sandboxes(project: Project, report: CheckReport, *, apart: bool 
         _check_room(project, report, apart=apart)
     else:
         _warn_of_isolation(project, found, report)
-        _check_open_files(project, settings, report)
 
 
 def _check_ttl(project: Project, table: SandboxTable, report: CheckReport) -> None:
@@ -142,38 +131,3 @@ def _warn_of_isolation(project: Project, found: ProviderReport, report: CheckRep
         text = f"{loud}{warning}"
         report.add(Severity.WARNING, project.loaded.problem(f"{_TABLE}.isolation", text, remedy))
         loud, remedy = "", None  # said once
-
-
-def open_files_needed(attempts: int, creates: int, beside: int = 0) -> int:
-    """Open files of the engine's process with so many attempts sampling at once (an estimate; see the constants).
-
-    ``beside``: attempts with a sandbox that are set up ahead or graded.
-    """
-    return (
-        FILES_OF_A_RUN
-        + attempts * FILES_PER_REQUEST
-        + (attempts + beside) * FILES_PER_SANDBOX
-        + min(attempts, creates) * FILES_BEING_MADE
-    )
-
-
-def _check_open_files(project: Project, settings: SandboxSettings, report: CheckReport) -> None:
-    limit, (_, most) = allowed(), resource.getrlimit(resource.RLIMIT_NOFILE)  # a run raises its limit
-    attempts = project.rl.max_concurrent_rollouts
-    beside = project.rl.setups_ahead + project.rl.max_concurrent_grading
-    needed = open_files_needed(attempts, settings.max_concurrent_creates, beside)
-    if needed <= limit:
-        return
-    certain = attempts * FILES_PER_SANDBOX >= limit
-    raised = (
-        "" if most != resource.RLIM_INFINITY and needed > most else f"Raise it with ulimit -n {needed}, or "
-    )
-    remedy = f"{raised}lower training.max_concurrent_rollouts"
-    report.add(
-        Severity.ERROR if certain else Severity.WARNING,
-        project.loaded.problem(
-            "training.max_concurrent_rollouts",
-            f"{attempts} attempts at once need about {needed} open files in this process, and the limit is {limit}",
-            remedy[0].upper() + remedy[1:],
-        ),
-    )

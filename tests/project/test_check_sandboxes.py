@@ -11,6 +11,7 @@ import pytest
 
 from engine.checking import sandboxes
 from engine.checking.check import CHECKED
+from engine.checking.open_files import FILES_PER_SANDBOX, check_open_files
 from engine.config import CheckReport, Severity
 from engine.config.local_models import shipped_models
 from engine.project import Project
@@ -95,7 +96,6 @@ async def test_nothing_works(make: Make, tmp_path: Path, monkeypatch: pytest.Mon
     assert traces(tmp_path) == []
 
 
-@needs_bubblewrap
 @pytest.mark.parametrize(
     ("limits", "severity", "remedy"),
     [
@@ -107,7 +107,7 @@ async def test_nothing_works(make: Make, tmp_path: Path, monkeypatch: pytest.Mon
         ((200, 200), Severity.ERROR, "Lower training.max_concurrent_rollouts"),
     ],
 )
-async def test_room_for_open_files(
+def test_room_for_open_files(
     make: Make,
     monkeypatch: pytest.MonkeyPatch,
     limits: tuple[int, int],
@@ -115,11 +115,35 @@ async def test_room_for_open_files(
     remedy: str,
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: limits)
-    report = await checked(make(more=TABLE, overrides=("training.max_concurrent_rollouts=200",)))
+    report = CheckReport()
+    check_open_files(make(more=TABLE, overrides=("training.max_concurrent_rollouts=200",)), report)
     assert [finding.severity for finding in report.findings] == ([] if severity is None else [severity])
     if severity is not None:
         assert report.findings[0].key == "training.max_concurrent_rollouts"
         assert str(report.findings[0].remedy).startswith(remedy)
+
+
+@pytest.mark.parametrize(
+    "more", ["", '[runtime.config.sandbox]\nprovider = "blaxel"\n'], ids=["none", "blaxel"]
+)
+def test_attempts_without_a_local_sandbox_hold_connections_too(
+    make: Make, monkeypatch: pytest.MonkeyPatch, more: str
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 1024))
+    report = CheckReport()
+    check_open_files(make(more=more, overrides=("training.max_concurrent_rollouts=2000",)), report)
+    [finding] = report.findings
+    assert finding.severity is Severity.ERROR
+    assert "2000 attempts at once need about " in finding.text
+
+
+@needs_model
+async def test_a_check_looks_at_them_without_sandboxes_too(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 256))
+    report = await make(overrides=("training.max_concurrent_rollouts=2000",)).check()
+    assert [finding.key for finding in report.findings] == ["training.max_concurrent_rollouts"]
 
 
 @needs_bubblewrap
@@ -131,6 +155,6 @@ async def test_what_a_sandbox_takes_of_the_open_files(tmp_path: Path) -> None:
         before = len(open_files())
         for _ in range(4):
             await provider.create(SandboxSpec(new_name("more")))
-        assert len(open_files()) - before == 4 * sandboxes.FILES_PER_SANDBOX
+        assert len(open_files()) - before == 4 * FILES_PER_SANDBOX
     finally:
         await provider.aclose()
