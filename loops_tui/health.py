@@ -91,10 +91,30 @@ def _still_bills(run: RunRow, now: float) -> list[Finding]:
     ]
 
 
+# What ends a run before its last step, as its host notes it, in words.
+_ENDED_BY = {
+    "[training] early_stop_after": "the validation loss fell no further",
+    "[training] max_consecutive_unusable_groups": (
+        "its last groups all earned the best reward, these tasks have nothing left to teach"
+    ),
+}
+
+
+def ended_early(run: RunRow) -> str | None:
+    """Why a run ended well before its steps were done; None where it did not, or nothing is noted."""
+    key = run.info.get("ended_by")
+    if not run.state.final or run.step >= run.max_steps or not isinstance(key, str) or not key:
+        return None
+    why = "that budget is used up" if key.startswith("[budget]") else _ENDED_BY.get(key)
+    return f"ended after step {run.step} by {key}" + (f": {why}" if why else "")
+
+
 def _ending(run: RunRow) -> list[Finding]:
     if run.state is RunState.FAILED:
         return [Finding(Tone.BAD, run.error or "the run failed and left no sentence; its log says more")]
     if run.state is RunState.INTERRUPTED:
         why = run.error or "its host is gone"
         return [Finding(Tone.BAD, f"interrupted: {why}; finished steps are kept")]
-    return [Finding(Tone.WARN, run.error)] if run.error else []
+    found = [Finding(Tone.WARN, run.error)] if run.error else []
+    early = ended_early(run)
+    return [Finding(Tone.INFO, early), *found] if early else found

@@ -92,7 +92,7 @@ class Resumption:
             "config_toml": project.config_toml,
             "max_steps": project.config.training.max_steps or run.max_steps,
             "info": {
-                **run.info,
+                **{name: told for name, told in run.info.items() if name != "ended_by"},
                 "loops_runs": list(dict.fromkeys(loops_runs)),
                 "resumed": [*run.info.get("resumed", []), sitting],
             },

@@ -240,7 +240,7 @@ def _evaluations(evals: Sequence[EvalRow], width: int) -> list[Line]:
     return lines
 
 
-_TOLD_ELSEWHERE = ("isolation", "sandbox_warnings", "config_sha256")
+_TOLD_ELSEWHERE = ("isolation", "sandbox_warnings", "config_sha256", "ended_by")
 _SPENT = (
     ("hours", "max_hours", "hours"),
     ("sandbox_hours", "max_sandbox_hours", "sandbox hours"),

@@ -11,7 +11,7 @@ from loops_tui.lease_words import counted
 from loops_tui.screens.run_read import RunView
 from loops_tui.theme import Tone
 from loops_tui.widgets.safe_text import safe
-from loops_tui.widgets.spans import Line, Span, fact, width_of
+from loops_tui.widgets.spans import Line, Span, fact, in_room
 from loops_tui.wording import count
 
 LATE_SECONDS = 0.05  # of the engine's event loop, p99: from here on model calls are held up
@@ -33,12 +33,8 @@ def pace_line(view: RunView, width: int) -> Line:
         )
     if figures and view.run.mode == "async":
         parts.append(((counted(view.groups_ahead, "group"), Tone.PLAIN), (" ahead", Tone.DIM)))
-    line: Line = ()
-    for part in parts:
-        longer: Line = (*line, _GAP if line else (" ", Tone.PLAIN), *part)
-        if width_of(longer) <= width:
-            line = longer
-    return line
+    line = in_room(parts, width - 1, (_GAP,))
+    return ((" ", Tone.PLAIN), *line) if line else ()
 
 
 def pace_facts(view: RunView, width: int) -> list[Line]:

@@ -25,7 +25,7 @@ from loops_tui.screens.run_text import curve_words, pending
 from loops_tui.theme import Tone
 from loops_tui.widgets.line_plot import can_be_log, empty_plot, nice_end, plot_lines
 from loops_tui.widgets.safe_text import safe
-from loops_tui.widgets.spans import Line, Span, SpanPane, entitle
+from loops_tui.widgets.spans import Line, SpanPane, entitle, in_room, plain
 from loops_tui.widgets.stack_plot import stack_legend, stack_lines
 from loops_tui.widgets.step_bar import share_legend
 from loops_tui.wording import number
@@ -164,7 +164,7 @@ class CurvePane(SpanPane, can_focus=True):
         drawn = plot_lines(
             series, width, height - 1, x_max=self._ahead(view), log=log, cursor=self._cursor_x(view)
         )
-        return [tuple(self._legend(view, figure, log)), *drawn] if drawn else []
+        return [in_room(self._legend(view, figure, log), width), *drawn] if drawn else []
 
     def _stack(self, view: RunView, figure: Figure, width: int, height: int) -> list[Line]:
         columns, names = stack_of(figure, view.steps, view.resumed_at), stack_names(figure)
@@ -192,32 +192,26 @@ class CurvePane(SpanPane, can_focus=True):
     def _cursor_x(self, view: RunView) -> float | None:
         return float(self.cursor) if self.cursor is not None and view.steps else None
 
-    def _legend(self, view: RunView, figure: Figure, log: bool) -> list[Span]:
+    def _legend(self, view: RunView, figure: Figure, log: bool) -> list[Line]:
         """Each curve with its value at the cursor, or its last one; how it is smoothed and scaled."""
-        spans: list[Span] = []
+        parts: list[Line] = []
         for curve in figure.curves:
             points = points_of(view.steps, view.names, curve)
             if not points:
                 continue
             at = [y for x, y in points if x == self.cursor] if self.cursor is not None else [points[-1][1]]
             value = number(at[0]) if at else "–"
-            spans.extend(
-                (("━ ", curve.tone), (f"{safe(curve.label, 60)} ", Tone.DIM), (f"{value}  ", Tone.PLAIN))
-            )
+            label = (f"{safe(curve.label, 60)} ", Tone.DIM)
+            parts.append((("━ ", curve.tone), label, (f"{value}  ", Tone.PLAIN)))
         held = held_out_points(view.evals) if figure.held_out else []
         if held:
-            spans.extend(
-                (
-                    (f"{EVAL_MARK} ", Tone.ACCENT),
-                    ("held-out ", Tone.DIM),
-                    (f"{number(held[-1][1])}  ", Tone.PLAIN),
-                )
-            )
+            value = (f"{number(held[-1][1])}  ", Tone.PLAIN)
+            parts.append(((f"{EVAL_MARK} ", Tone.ACCENT), ("held-out ", Tone.DIM), value))
         if self._window > 1:
-            spans.append((f"mean of {self._window} steps  ", Tone.DIM))
+            parts.append(plain(f"{self._window}-step mean  ", Tone.DIM))
         if log:
-            spans.append(("log scale", Tone.DIM))
-        return spans
+            parts.append(plain("log scale", Tone.DIM))
+        return parts
 
     # -- the cursor --------------------------------------------------------------------------------------------
 

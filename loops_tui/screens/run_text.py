@@ -14,12 +14,14 @@ from loops_tui.screens.run_supervised import trained_line
 from loops_tui.screens.runs_text import progress
 from loops_tui.theme import Tone
 from loops_tui.widgets.safe_text import safe
-from loops_tui.widgets.spans import Line, Span, clip, plain, spread, width_of
+from loops_tui.widgets.spans import Line, Span, in_room, plain, spread, width_of
 from loops_tui.widgets.step_bar import step_bar, step_legend
 from loops_tui.widgets.wrapping import wrap
 from loops_tui.wording import ATTEMPT_STATES, elapsed, number, run_state
 
 NARROW = 110  # columns: below, one finding is said at a time
+ENDING_LINES = 3  # for why a run has ended
+SHORTEST_BAR = 8  # cells
 _ENDED = (AttemptState.DONE, AttemptState.LOST, AttemptState.DISCARDED, AttemptState.CANCELLED)
 _NAMES = {AttemptState.PROVISIONING: "sandbox"}
 ANSWER_SECONDS = 60.0  # how long a carried-out command's answer stays on the screen
@@ -54,10 +56,10 @@ def header(view: RunView, found: Sequence[Finding], width: int, *, acts: bool = 
     seconds = run.seconds(view.now)
     if seconds is not None:
         right.append((f"   {elapsed(seconds)} ", Tone.PLAIN))
-    left: list[Span] = [(" ", Tone.PLAIN), *run_state(run.state)]
-    if not run.state.final:
-        left.extend(_doing(view, width, acts))
-    lines = [spread(tuple(left), tuple(right), width)]
+    doing = [()] if run.state.final else _doing(view, width, acts)
+    first: Line = ((" ", Tone.PLAIN), *run_state(run.state), *doing[0])
+    left = in_room([first, *doing[1:]], max(width_of(first), width - width_of(tuple(right)) - 2))
+    lines = [spread(left, tuple(right), width)]
     lines.append(trained_line(view, width) if view.supervised else _progress_line(view, width))
     pace = pace_line(view, width)
     if pace:
@@ -73,40 +75,56 @@ def header(view: RunView, found: Sequence[Finding], width: int, *, acts: bool = 
     more = f"  (+{hidden} more, i)" if hidden else ""
     for place, finding in enumerate(shown):
         rest = more if place == len(shown) - 1 else ""
-        pieces = list(wrap(safe(finding.line, 400), max(20, width - 4 - len(rest))))
-        if len(pieces) > 1:
-            pieces = [clip(plain(pieces[0] + " " + pieces[1]), max(20, width - 4 - len(rest)))[0][0]]
-        lines.append(((" ! ", finding.tone), (pieces[0], finding.tone), (rest, Tone.DIM)))
+        # Why a run has ended is worth its lines: nothing else moves there any more.
+        most = ENDING_LINES if run.state.final and place == 0 else 1
+        lines.extend(_finding_lines(finding, rest, width, most))
     return lines
 
 
-def _doing(view: RunView, width: int, acts: bool) -> list[Span]:
-    """The phase, for how long, and what it waits for."""
+def _finding_lines(finding: Finding, rest: str, width: int, most: int) -> list[Line]:
+    """A finding in at most so many lines, cut between words; ``rest`` follows on the last of them."""
+    room = max(20, width - 4)
+    pieces = list(wrap(safe(finding.line, 400), room))
+    if len(pieces) > most or width_of(plain(pieces[-1] + rest)) > room:
+        pieces = list(wrap(safe(finding.line, 400), room - len(rest) - 2))
+    if len(pieces) > most:
+        pieces = [*pieces[: most - 1], pieces[most - 1] + " …"]
+    lines: list[Line] = [
+        ((" ! " if place == 0 else "   ", finding.tone), (piece, finding.tone))
+        for place, piece in enumerate(pieces)
+    ]
+    lines[-1] = (*lines[-1], (rest, Tone.DIM))
+    return lines
+
+
+def _doing(view: RunView, width: int, acts: bool) -> list[Line]:
+    """The phase and for how long; what it waits for; what keeps it waiting longest."""
     run, counts = view.run, step_counts(view)
-    spans: list[Span] = []
     group = waited_group(run)
     if group and width < NARROW:
-        spans.append((f"  waits for {group.partition(' attempt')[0]} left", Tone.PLAIN))
-    elif run.phase:
-        spans.append((f"  {safe(run.phase, 40)}", Tone.PLAIN))
+        parts = [plain(f"  waits for {group.partition(' attempt')[0]} left")]
+    else:
+        parts = [plain(f"  {safe(run.phase, 40)}") if run.phase else ()]
     if view.phase_since is not None and run.state is not RunState.PAUSED:
-        spans.append((f" {elapsed(max(0.0, view.now - view.phase_since))}", Tone.PLAIN))
+        parts.append(plain(f" {elapsed(max(0.0, view.now - view.phase_since))}"))
     if run.state is RunState.PAUSED:
-        return [*spans, ("  waits for P: go on" if acts else "  until it is told to go on", Tone.DIM)]
+        return [*parts, plain("  waits for P: go on" if acts else "  until it is told to go on", Tone.DIM)]
     open_ = sum(counts.values()) - counts["done"]
     if run.phase == "sampling" and (open_ or group):
         if not group or width >= NARROW:
-            spans.append((f"  waits for {group or counted(open_, 'attempt')}", Tone.DIM))
+            parts.append(plain(f"  waits for {group or counted(open_, 'attempt')}", Tone.DIM))
         oldest = view.progress.oldest
         if oldest is not None and oldest.started_at is not None:
             lasted = view.now - oldest.started_at
             if lasted >= 10:
                 word = ATTEMPT_STATES[oldest.state][1]
                 place = f"{oldest.group_id} #{oldest.attempt}"
-                spans.append((f", longest group {place}, {word}, {coarse(lasted - lasted % 5)}", Tone.DIM))
+                parts.append(
+                    plain(f", longest group {place}, {word}, {coarse(lasted - lasted % 5)}", Tone.DIM)
+                )
     elif run.phase in ("training", "publishing"):
-        spans.append(("  waits for Loops", Tone.DIM))
-    return spans
+        parts.append(plain("  waits for Loops", Tone.DIM))
+    return parts
 
 
 def _progress_line(view: RunView, width: int) -> Line:
@@ -135,9 +153,11 @@ def _progress_line(view: RunView, width: int) -> Line:
     for known in ((), ("queued",), ("queued", "done")):
         if width - len(tally) - width_of(legend) < 9:
             legend = step_legend({name: shown[name] for name in shown if name not in known}, gap=1)
-    room = max(8, min(48, width - len(tally) - width_of(legend) - 1))
+    room = max(SHORTEST_BAR, min(48, width - len(tally) - width_of(legend) - 1))
+    if room + len(tally) + width_of(legend) + 1 > width:
+        legend = step_legend(shown, gap=1, width=width - len(tally) - room - 1)
     bar = step_bar(counts, total, room)
-    return clip(((" ", Tone.PLAIN), *bar, (tally, Tone.PLAIN), *legend), width)
+    return ((" ", Tone.PLAIN), *bar, (tally, Tone.PLAIN), *legend)
 
 
 def asked_words(command: CommandRow | None, now: float) -> str | None:

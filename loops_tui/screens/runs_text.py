@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from engine.store.rows import RunRow, RunState
+from loops_tui.health import ended_early
 from loops_tui.lease_words import coarse, counted
 from loops_tui.scores import score_value
 from loops_tui.screens.runs_order import Order
@@ -139,9 +140,10 @@ def _alarms(entry: RunEntry, width: int, acts: bool) -> list[Line]:
     """Why it ended, where that was no good end, and what it left."""
     run = entry.run
     lines: list[Line] = []
-    if run.error or run.state is RunState.INTERRUPTED:
+    early = ended_early(run)
+    if run.error or run.state is RunState.INTERRUPTED or early:
         tone = RUN_STATES[run.state][2]
-        text = safe(run.error or "its host died; what it had finished is kept", 600)
+        text = safe(run.error or early or "its host died; what it had finished is kept", 600)
         pieces = list(wrap(text, max(20, width - 2)))
         for place, piece in enumerate(pieces[:2]):
             more = "…" if place == 1 and len(pieces) > 2 else ""

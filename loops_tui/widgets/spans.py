@@ -82,6 +82,16 @@ def spread(left: Line, right: Line, width: int) -> Line:
     return (*pad(left, room - 1), (" ", Tone.PLAIN), *right) if right else pad(left, width)
 
 
+def in_room(parts: Iterable[Line], width: int, gap: Line = ()) -> Line:
+    """As many of the parts, one after the other, as fit ``width`` cells: each whole or not at all."""
+    line: Line = ()
+    for part in parts:
+        longer: Line = (*line, *gap, *part) if line else part
+        if width_of(longer) <= width:
+            line = longer
+    return line
+
+
 def fact(label: str, value: str, width: int, tone: Tone = Tone.PLAIN, change: Line = ()) -> Line:
     """A figure under its name: the name at the left edge, the figure at the right one."""
     return spread(plain(label, Tone.DIM), ((value, tone), *change), width)

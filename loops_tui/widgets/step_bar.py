@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from rich.cells import cell_len
 
 from loops_tui.theme import Tone
-from loops_tui.widgets.spans import Line, Span
+from loops_tui.widgets.spans import Line, Span, in_room
 
 SHADES: dict[str, tuple[str, Tone]] = {
     "done": ("█", Tone.GOOD),
@@ -40,16 +40,20 @@ def step_bar(counts: Mapping[str, int], total: int, width: int) -> Line:
     return tuple(spans)
 
 
-def step_legend(counts: Mapping[str, int], gap: int = 2) -> Line:
+def step_legend(counts: Mapping[str, int], gap: int = 2, width: int | None = None) -> Line:
     """The same counts in words. A name that is in ``counts`` keeps its place although it counts none: so the line
-    stands still while attempts go through it."""
+    stands still while attempts go through it. ``width``: what does not fit so many cells is left out."""
     most = len(str(max(counts.values(), default=0)))
-    spans: list[Span] = []
+    parts: list[Line] = []
     for name, (char, tone) in SHADES.items():
         if name in counts:
-            number = f"{counts[name]:<{most}}{' ' * gap}"
-            spans.extend(((f"{char} ", tone), (f"{name} ", Tone.DIM), (number, Tone.PLAIN)))
-    return tuple(spans)
+            parts.append(
+                ((f"{char} ", tone), (f"{name} ", Tone.DIM), (f"{counts[name]:<{most}}", Tone.PLAIN))
+            )
+    space: Line = ((" " * gap, Tone.PLAIN),)
+    if width is not None:
+        return in_room(parts, width, space)
+    return tuple(span for part in parts for span in (*part, *space))
 
 
 _SHARE_SHADES = (

@@ -218,3 +218,17 @@ def test_a_budget_that_is_nearly_used() -> None:
 def test_sandboxes_left_behind() -> None:
     assert "left 2 sandboxes behind" in said(state=RunState.DONE, sandboxes=2)
     assert said(sandboxes=2) == ""
+
+
+def test_a_run_that_ended_before_its_last_step_says_what_ended_it() -> None:
+    solved = {"ended_by": "[training] max_consecutive_unusable_groups"}
+    (finding,) = found(state=RunState.DONE, step=18, max_steps=400, info=solved)
+    assert finding.text == (
+        "ended after step 18 by [training] max_consecutive_unusable_groups: its last groups all earned the best "
+        "reward, these tasks have nothing left to teach"
+    )
+    spent = {"ended_by": "[budget] max_hours"}
+    words = said(state=RunState.STOPPED, step=18, max_steps=400, info=spent)
+    assert "ended after step 18 by [budget] max_hours: that budget is used up" in words
+    assert found(state=RunState.DONE, step=400, max_steps=400, info=spent) == []
+    assert found(step=18, max_steps=400, info=solved) == []  # it was resumed

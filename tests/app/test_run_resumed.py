@@ -21,9 +21,8 @@ RUN = "20261129-143501-redo"
 
 
 def a_host(name: str) -> HostRow:
-    return HostRow(
-        name, "app", os.getpid(), process_started(os.getpid()), hostname(), time.time(), time.time()
-    )
+    started = process_started(os.getpid()) or 0.0
+    return HostRow(name, os.getpid(), started, hostname(), "app", time.time(), time.time())
 
 
 def test_steps_that_are_done_again_are_read_again(tmp_path: Path) -> None:

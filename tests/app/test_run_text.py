@@ -18,6 +18,7 @@ from engine.store.rows import (
     StepRow,
 )
 from engine.store.run_queries import StepProgress
+from loops_tui.health import Finding, standing
 from loops_tui.screens.attempt_time import attempt_lines, timeline
 from loops_tui.screens.run_curves import FIGURES, group_parts, series_of, time_parts
 from loops_tui.screens.run_facts import run_lines, step_lines
@@ -281,3 +282,37 @@ def test_the_legend_of_the_step_is_whole_at_80_columns() -> None:
     line = text_of(header(view, [], 80)[1])
     assert "sandbox 12" in line
     assert not line.endswith("…")
+
+
+def test_why_a_run_ended_is_told_in_full_at_80_columns() -> None:
+    error = "the local Loops server ended (killed by signal 9); its log is /home/ann/agents/tools/.loops/loops-server.log"
+    view = view_of(run_state=RunState.FAILED, run_error=error)
+    found = [*standing(view.run, None, NOW), Finding(Tone.WARN, "most groups teach nothing")]
+    lines = [text_of(line) for line in header(view, found, 80)][2:]
+    assert all(len(line) <= 80 for line in lines)
+    assert " ".join("".join(lines).replace("   ", " ").split()) == f"! {error} (+1 more, i)"
+
+
+def test_what_does_not_fit_the_header_is_left_out_whole() -> None:
+    oldest = AttemptRow("r", 17, 3, AttemptState.GRADING, started_at=NOW - 43)
+    counts = {AttemptState.DONE: 8, AttemptState.GRADING: 1, AttemptState.ACTING: 1, AttemptState.SAMPLING: 118,
+              AttemptState.SETUP: 1, AttemptState.PROVISIONING: 64}  # fmt: skip
+    view = view_of(progress=StepProgress(counts, {}, 1, 8, NOW - 2, oldest), phase_since=NOW - 3, run_policy_version=2,
+                   run_info={"pace": PACE, "isolation": "bubblewrap"})  # fmt: skip
+    found = [
+        Finding(
+            Tone.WARN, "reward climbs faster than the task should allow: read transcripts", remedy="see how"
+        )
+    ]
+    for width in (72, 80, 84):
+        lines = [text_of(line) for line in header(view, found, width)]
+        assert all(len(line) <= width for line in lines)
+        assert "waits for group 8, 13 left " in lines[0]
+        assert "longest" not in lines[0] or "longest group 17 #3, grading, 40s" in lines[0]
+        assert lines[1].split()[-1].isdigit()
+        assert lines[-1] in (
+            " ! reward climbs faster than the task should allow: read transcripts; see how",
+            " ! reward climbs faster than the task should allow: read transcripts; see …",
+            " ! reward climbs faster than the task should allow: read transcripts; …",
+            " ! reward climbs faster than the task should allow: read …",
+        )

@@ -190,6 +190,7 @@ async def test_a_run_out_of_budget_ends_after_its_step_and_goes_on_with_more(tmp
     steps = told.run.step + 2
     resumed = await train(config, *ASYNC, f"training.max_steps={steps}", resume=told.run.run_id)
     assert resumed.outcome.state is RunState.DONE
+    assert "ended_by" not in resumed.run.info
     Story.of(tmp_path, told.run.run_id).check(steps=steps, bound=1)
 
 
