@@ -1,15 +1,17 @@
 """Kill -9 of a run at random moments, each followed by a resume to the end: nothing may be lost, doubled or left.
 
-``uv run python -m tests.faults.kill_resume [--kills 100] [--sandboxed 10] [--sft 10] [--again 0.2] [--lanes 2] [--seed 0]
-[--json]``
+``uv run python -m tests.faults.kill_resume [--kills 100] [--sandboxed 10] [--sft 10] [--overlapped 10] [--again 0.2]
+[--lanes 2] [--seed 0] [--json]``
 
 The run has 20 steps and a checkpoint every second one. It is run once without a kill, and then killed at moments that
 are spread over the same time; some resumes are killed as well. Each kill is of a run of its own, and as many go on at
 once as there are lanes. Afterwards every run must have its steps exactly once,
 in the store and in ``steps.jsonl``, each task used as often as without a kill, each attempt once, and no lease. The
 first ``--sandboxed`` kills are of the tool agent with its sandboxes, with fewer steps; the next ``--sft`` are of
-supervised fine-tuning, where each step must have the loss that it has without a kill. The exit status is 0 if that
-always held. Equal rewards are counted, and told as ``same_rewards``.
+supervised fine-tuning, where each step must have the loss that it has without a kill; the next ``--overlapped`` are
+async, where the number of groups depends on the moment: there each group must have the task of its place in the order,
+be trained at most once, in order, and within the bound of its age. The exit status is 0 if that always held. Equal
+rewards are counted, and told as ``same_rewards``.
 """
 
 from __future__ import annotations
@@ -17,12 +19,12 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import os
 import random
 import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +34,8 @@ from typing import Any
 
 from engine.store import Store
 from engine.store.rows import AttemptState, CheckpointState, GroupState, LeaseState, RunState
+from tests.engine import async_story
+from tests.engine.own_process import said_until, started
 from tests.engine.resumable import make_project
 
 TOOL_AGENT = Path(__file__).parents[2] / "examples" / "tool_agent" / "train_local.toml"
@@ -51,13 +55,14 @@ class Kind:
     def config(self, project: Path) -> str:
         if self.name == "sft":
             return str(make_rows(project))
-        return str(make_project(project)) if self.name == "plain" else str(TOOL_AGENT)
+        return str(TOOL_AGENT if self.name == "sandboxed" else make_project(project))
 
     def words(self, project: Path) -> list[str]:
         sets = (f"training.max_steps={self.steps}", "output.checkpoint_every=2", *self.sets)
         return ["run", self.config(project), *(f"--set={each}" for each in sets)]
 
 
+ASYNC = Kind("async", 20, async_story.ASYNC)
 PLAIN = Kind("plain", 20, ())
 SFT = Kind("sft", 20, ())
 SANDBOXED = Kind(
@@ -94,27 +99,12 @@ def make_rows(project: Path) -> Path:
 
 
 def start(project: Path, words: Sequence[str]) -> subprocess.Popen[str]:
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("LOOPS_", "BASETEN_"))}
-    return subprocess.Popen(
-        [sys.executable, "-m", "loops_tui", *words, "--json"],
-        cwd=project,
-        env={**kept, "HF_HUB_OFFLINE": "1"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    return started(project, *words, "--json")
 
 
 def until_begun(process: subprocess.Popen[str]) -> None:
     """Wait for the run's first line: from then on it is in the store."""
-    assert process.stderr is not None
-    said: list[str] = []
-    for line in process.stderr:
-        said.append(line)
-        if "Config: " in line:
-            return
-    raise SystemExit("the run ended before it began:\n" + "".join(said))
+    said_until(process, "Config: ")
 
 
 def to_end(project: Path, words: Sequence[str]) -> tuple[dict[str, Any], float]:
@@ -199,6 +189,16 @@ def whole_run(kind: Kind) -> tuple[Story, float]:
         return read(Path(place), kind.steps), span
 
 
+def out_of_order(project: Path, run_id: str, steps: int) -> list[str]:
+    """What of an async run's training is not as it must be."""
+    try:
+        async_story.Story.of(project, run_id).check(steps=steps, bound=1)
+    except AssertionError as error:
+        broken = traceback.extract_tb(error.__traceback__)[-1]
+        return [f"the order or the age of what was trained: not so: {broken.line}"]
+    return []
+
+
 def one_kill(kind: Kind, moments: random.Random, span: float, again: float, whole: Story) -> Story:
     """Kill, resume to the end, look."""
     with tempfile.TemporaryDirectory() as place:
@@ -215,6 +215,9 @@ def one_kill(kind: Kind, moments: random.Random, span: float, again: float, whol
         if run.state is not RunState.DONE:
             to_end(project, words)
         story = read(project, kind.steps)
+        if kind is ASYNC:
+            story.wrong += out_of_order(project, run.run_id, kind.steps)
+            return story
     if kind.name == "sft" and story.rewards != whole.rewards:
         story.wrong.append("a step was trained on other rows, or from other weights, than without a kill")
     if story.tasks != whole.tasks:
@@ -229,17 +232,20 @@ def main() -> int:
         "--sandboxed", type=int, default=10, help="so many of the kills are of the tool agent"
     )
     parser.add_argument("--sft", type=int, default=10, help="so many of them are of supervised fine-tuning")
+    parser.add_argument("--overlapped", type=int, default=10, help="so many of them are of async training")
     parser.add_argument("--again", type=float, default=0.2, help="share of resumes that are killed as well")
     parser.add_argument("--lanes", type=int, default=2, help="kills that go on at once")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true", help="print one JSON value")
     chosen = parser.parse_args()
-    started = time.monotonic()
+    began = time.monotonic()
     wrong: list[str] = []
     same = 0
     sandboxed = min(chosen.sandboxed, chosen.kills)
     sft = min(chosen.sft, chosen.kills - sandboxed)
-    counts = {SANDBOXED: sandboxed, SFT: sft, PLAIN: chosen.kills - sandboxed - sft}
+    overlapped = min(chosen.overlapped, chosen.kills - sandboxed - sft)
+    rest = chosen.kills - sandboxed - sft - overlapped
+    counts = {SANDBOXED: sandboxed, SFT: sft, ASYNC: overlapped, PLAIN: rest}
     numbers = itertools.count()
     with ThreadPoolExecutor(chosen.lanes) as lanes:
         for kind, count in counts.items():
@@ -261,10 +267,10 @@ def main() -> int:
                 print(told, file=sys.stderr, flush=True)
     result = {
         "kills": chosen.kills,
-        "sandboxed": chosen.sandboxed,
+        **{kind.name: count for kind, count in counts.items()},
         "same_rewards": same,
         "wrong": wrong,
-        "seconds": round(time.monotonic() - started, 1),
+        "seconds": round(time.monotonic() - began, 1),
         "ok": not wrong,
     }
     print(
