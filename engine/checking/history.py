@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.checking.bounded import run_bounded
@@ -21,7 +22,8 @@ READ_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """``measured``: None before a run of this config has finished a step. ``live``: ids of runs that are going on."""
+    """``measured``: None before a run of this config has finished a step. ``live``: ids of runs that are going on, of
+    this config or of another one with the same output."""
 
     measured: Measured | None = None
     live: tuple[str, ...] = ()
@@ -38,9 +40,10 @@ async def read_history(project: Project, report: CheckReport) -> History:
     for run_id in history.live:
         report.add(
             Severity.WARNING,
-            Problem(
-                f"a run of this config is going on already: {run_id}",
-                remedy="Watch or stop that one, or go on: another run gets a directory of its own",
+            project.loaded.problem(
+                "output.name",
+                f"a run of this config, or of one with the same output, is going on already: {run_id}",
+                "Watch or stop that one, or go on: another run gets a directory of its own",
             ),
         )
     return history
@@ -56,7 +59,12 @@ def _read(project: Project) -> History:
         reader = store.reader()
         hosts = reader.live_hosts(time.time())
         going = reader.runs(states=[state for state in RunState if state not in FINAL_STATES])
-        live = [run.run_id for run in going if run.config_path == config and run.host_id in hosts]
+        live = [
+            run.run_id
+            for run in going
+            if run.host_id in hosts
+            and (run.config_path == config or Path(run.run_dir).parent == project.runs_dir)
+        ]
         measured = reader.measured(
             config,
             base_model=project.config.model.base_model,

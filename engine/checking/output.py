@@ -26,23 +26,28 @@ def check_output(project: Project, report: CheckReport) -> None:
     if store.is_dir():
         report.add(Severity.ERROR, _of_store(f"{store} is a directory, and the store is a file of that name"))
     elif (refusal := _refusal(store.parent)) is not None:
-        report.add(Severity.ERROR, _of_store(f"the store cannot be made: {refusal}"))
+        report.add(Severity.ERROR, _of_store(f"the store cannot be written: {refusal}"))
     wanted = project.runs_dir
     if (refusal := _refusal(wanted)) is not None:
         text = f"the output directory {wanted} cannot be made: {refusal}"
         report.add(Severity.ERROR, project.loaded.problem(_KEY, text, "Name another output_dir"))
         return
-    free = shutil.disk_usage(_existing(wanted)).free
-    if free < SCARCE_BYTES:
-        severity = Severity.ERROR if free < LEAST_FREE_BYTES else Severity.WARNING
-        text = f"only {free // (1024 * 1024)} MiB are free on the disk of {wanted}"
-        report.add(
-            severity, project.loaded.problem(_KEY, text, "Free some space, or set [output] trace = 'off'")
-        )
+    disks = {_disk(_existing(where)): where for where in (store.parent, wanted)}
+    for where in disks.values():
+        free = shutil.disk_usage(_existing(where)).free
+        if free < SCARCE_BYTES:
+            severity = Severity.ERROR if free < LEAST_FREE_BYTES else Severity.WARNING
+            text = f"only {free // (1024 * 1024)} MiB are free on the disk of {where}"
+            remedy = "Free some space, or set [output] trace = 'off'"
+            report.add(severity, project.loaded.problem(_KEY, text, remedy))
+
+
+def _disk(existing: Path) -> int:
+    return existing.stat().st_dev
 
 
 def _of_store(text: str) -> Problem:
-    return Problem(text, remedy="Move it away, or start in another working directory")
+    return Problem(text, remedy="Mend that, or start in another working directory")
 
 
 def _refusal(wanted: Path) -> str | None:

@@ -206,23 +206,26 @@ async def test_a_bound_that_the_estimate_passes_is_warned_about(make: Make) -> N
     )
 
 
-async def test_a_run_of_the_same_config_that_is_going_on_is_told(make: Make) -> None:
-    project = make()
+@pytest.mark.parametrize(
+    ("config", "output", "told"),
+    [("train.toml", "mine", True), ("other.toml", "mine", True), ("other.toml", "theirs", False)],
+    ids=["the same config", "another one with the same output", "another one"],
+)
+async def test_a_run_that_is_going_on_is_told(make: Make, config: str, output: str, told: bool) -> None:
+    project = make(more='[output]\nname = "mine"\n')
     now = time.time()
     with Store.open(project.working_dir) as store:
         for run_id in ("going", "gone"):
-            directory = str(project.runs_dir / run_id)
-            store.create_run(
-                RunRow(run_id, "r", "rl", RunState.RUNNING, now, str(project.path), "", directory, "m", 3)
-            )
+            directory, path = str(project.runs_dir.parent / output / run_id), str(project.directory / config)
+            store.create_run(RunRow(run_id, "r", "rl", RunState.RUNNING, now, path, "", directory, "m", 3))
         pid = os.getpid()
         host = HostRow("h", pid, process_started(pid) or now, socket.gethostname(), "app", now, now)
         store.claim("going", host, RunState.RUNNING)
     report = await project.check()
     assert report.ok
-    assert [str(finding) for finding in report.findings if "going on already" in finding.text] == [
-        "warning: a run of this config is going on already: going. Watch or stop that one, or go on: another run "
-        "gets a directory of its own."
+    assert [str(finding) for finding in report.findings if "going on already" in finding.text] == told * [
+        f"warning: {project.path}:16: a run of this config, or of one with the same output, is going on already: "
+        "going. Watch or stop that one, or go on: another run gets a directory of its own."
     ]
 
 

@@ -10,10 +10,12 @@ import tomllib
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from engine.checking import output
 from engine.config.local_models import shipped_models
 from engine.config.problems import ConfigError
 from engine.config.report import Finding, Severity
@@ -328,3 +330,26 @@ def test_a_store_that_cannot_be_made_is_an_error(tmp_path: Path, there: str) -> 
     [finding] = asyncio.run(problems_of(tmp_path))
     assert str(tmp_path / there) in finding.text
     assert finding.remedy
+
+
+@pytest.mark.parametrize(("free", "severity"), [(40, "error"), (400, "warning"), (4000, None)])
+@pytest.mark.parametrize("full", ["out", ""], ids=["the output's disk", "the store's disk"])
+async def test_a_disk_that_is_nearly_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, severity: str | None, full: str
+) -> None:
+    """Two disks, one of them nearly full."""
+    write_project(tmp_path)
+    (tmp_path / "out").mkdir()
+    config("[compute]", '[output]\noutput_dir = "out"\n[compute]')(tmp_path)
+
+    def free_of(path: Path) -> Any:
+        on_output = path.is_relative_to(tmp_path / "out")
+        return SimpleNamespace(free=(free if on_output == bool(full) else 100_000) << 20)
+
+    monkeypatch.setattr(output.shutil, "disk_usage", free_of)
+    monkeypatch.setattr(output, "_disk", lambda path: path.is_relative_to(tmp_path / "out"))
+    project = load(tmp_path / "train.toml", working_dir=tmp_path)
+    report = await project.check()
+    project.close()
+    found = [(str(finding.severity), finding.line) for finding in report.findings]
+    assert found == ([] if severity is None else [(severity, 14)])
