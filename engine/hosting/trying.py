@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,13 +54,14 @@ class TrialSampling:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One reply of the weights."""
+    """One reply of the weights. ``tool_calls`` as in a transcript's turn; nothing is run of them here."""
 
     text: str
     reasoning: str | None
     tokens: int
     prompt_tokens: int
     truncated: bool
+    tool_calls: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +142,7 @@ class Trial:
             len(reply.sample.tokens),
             reply.sample.prompt_tokens,
             reply.truncated,
+            list(self._trace.turns[-1].get("tool_calls") or ()),
         )
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,7 +82,9 @@ async def _lines(trial: Trial, out: Output, terminal: bool) -> None:
             continue
         if text.strip():
             said = await trial.say(text)
-            for shown in safe_lines(said.text) if said.text else ["(nothing)"]:
+            for shown in [*(safe_lines(said.text) if said.text else ()), *_calls(said.tool_calls)] or [
+                "(nothing)"
+            ]:
                 out.line(shown)
             if terminal:
                 out.note(_about(said))
@@ -161,9 +164,15 @@ def transcript_lines(turns: list[dict[str, Any]]) -> list[str]:
         for text in (turn.get("reasoning"), turn.get("content")):
             if text:
                 lines += [f"  {line}" for line in safe_lines(str(text))]
-        for call in turn.get("tool_calls") or ():
-            name, arguments = str(call.get("name")), str(call.get("arguments"))
-            lines.append(f"  -> {safe(name, 80)} {safe(arguments, 400)}")
-            if call.get("problem"):
-                lines.append(f"     malformed: {safe(str(call['problem']), 200)}")
+        lines += _calls(turn.get("tool_calls") or ())
+    return lines
+
+
+def _calls(calls: Iterable[Mapping[str, Any]]) -> list[str]:
+    lines: list[str] = []
+    for call in calls:
+        name, arguments = str(call.get("name") or "(no name)"), str(call.get("arguments"))
+        lines.append(f"  -> {safe(name, 80)} {safe(arguments, 400)}")
+        if call.get("problem"):
+            lines.append(f"     malformed: {safe(str(call['problem']), 200)}")
     return lines

@@ -16,6 +16,7 @@ from loops_tui.screens.config_panes import SettingPane
 from loops_tui.theme import Tone
 from loops_tui.widgets.safe_text import safe
 from loops_tui.widgets.spans import plain
+from loops_tui.widgets.text_line import TextLine
 from loops_tui.widgets.virtual_table import Cells, Column, VirtualTable
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class Picker(ModalScreen["Offer | None"]):
         with Vertical() as sheet:
             sheet.border_title = "Settings"
             sheet.border_subtitle = "enter inserts, esc closes"
-            yield Input(self._text, placeholder="type to search", compact=True, select_on_focus=False)
+            yield TextLine(self._text, placeholder="type to search", compact=True, select_on_focus=False)
             yield VirtualTable[Offer](
                 COLUMNS,
                 lambda offer: offer.key,

@@ -14,6 +14,7 @@ from textual.widgets import Input
 from loops_tui.theme import Tone
 from loops_tui.widgets.safe_text import safe
 from loops_tui.widgets.spans import plain
+from loops_tui.widgets.text_line import TextLine
 from loops_tui.widgets.virtual_table import Cells, Column, VirtualTable
 from loops_tui.wording import number
 
@@ -74,7 +75,7 @@ class MetricPicker(ModalScreen[str | None]):
 
     def compose(self) -> ComposeResult:
         with Vertical():
-            entry = Input(placeholder="letters of a metric's name", compact=True, id="letters")
+            entry = TextLine(placeholder="letters of a metric's name", compact=True, id="letters")
             entry.cursor_blink = False
             yield entry
             yield VirtualTable[str](

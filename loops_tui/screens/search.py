@@ -28,13 +28,14 @@ from loops_tui.screens.search_text import (
 from loops_tui.widgets.key_bar import KeyBar
 from loops_tui.widgets.safe_text import safe
 from loops_tui.widgets.spans import Line, SpanPane, entitle
+from loops_tui.widgets.text_line import TextLine
 from loops_tui.widgets.virtual_table import Cells, VirtualTable
 
 if TYPE_CHECKING:
     from engine.store.queries import StoreReader
 
 
-class QueryLine(Input):
+class QueryLine(TextLine):
     """The words; down and enter go to the hits."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -18,6 +18,7 @@ from loops_tui.screens.trial_text import (
     SAMPLING_FIELDS,
     about_reply,
     attempt_lines,
+    call_lines,
     reply_lines,
     sampling_of,
     sampling_words,
@@ -27,6 +28,7 @@ from loops_tui.widgets.form import Field, Form
 from loops_tui.widgets.safe_text import safe
 from loops_tui.widgets.search_view import SearchView
 from loops_tui.widgets.spans import Line, entitle, plain
+from loops_tui.widgets.text_line import TextLine
 from loops_tui.widgets.wrapping import wrap
 
 if TYPE_CHECKING:
@@ -81,7 +83,7 @@ class TrialScreen(ModalScreen[None]):
     def compose(self) -> ComposeResult:
         with Vertical():
             yield SearchView(id="said", classes="pane")
-            entry = Input(placeholder=self._placeholder(), id="entry", compact=True)
+            entry = TextLine(placeholder=self._placeholder(), id="entry", compact=True)
             entry.cursor_blink = False  # a blinking cursor costs 3 KiB/s over ssh
             yield entry
 
@@ -191,7 +193,11 @@ class TrialScreen(ModalScreen[None]):
         else:
             if said.reasoning:
                 self.add(reply_lines("thinking", said.reasoning, self._width()))
-            self.add(reply_lines("model", said.text or "(nothing)", self._width()))
+            words = said.text or ("" if said.tool_calls else "(nothing)")
+            said_lines = reply_lines("model", words, self._width())
+            self.add(
+                [*(said_lines if words else said_lines[:1]), *call_lines(said.tool_calls, self._width())]
+            )
             self._tell(about_reply(said))
         self._set_busy("")
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from loops_tui.theme import Tone
 from loops_tui.widgets.form import whole_number
@@ -93,6 +93,18 @@ def reply_lines(who: str, text: str, width: int) -> list[Line]:
     return lines
 
 
+def call_lines(calls: Sequence[Mapping[str, Any]], width: int) -> list[Line]:
+    """Tool calls, those of a transcript's turn."""
+    lines: list[Line] = []
+    for call in calls:
+        told = f"→ {call.get('name') or '(no name)'} {call.get('arguments')}"
+        lines.extend(plain(f"  {piece}", Tone.INFO) for piece in wrap(safe(told, 400), max(10, width - 2)))
+        if call.get("problem"):
+            told = safe(f"malformed: {call['problem']}", 200)
+            lines.extend(plain(f"  {piece}", Tone.WARN) for piece in wrap(told, max(10, width - 2)))
+    return lines
+
+
 def about_reply(said: Said) -> str:
     cut = ", cut off at the most tokens" if said.truncated else ""
     return f"  {said.tokens} tokens after {said.prompt_tokens}{cut}"
@@ -108,13 +120,7 @@ def attempt_lines(done: TrialAttempt, width: int) -> list[Line]:
         content = str(turn.get("content") or "")
         said = reply_lines(who, content, width)
         lines.extend(said if content else said[:1])  # a turn of calls alone says nothing
-        for call in turn.get("tool_calls") or ():
-            told = f"→ {call.get('name')} {call.get('arguments')}"
-            lines.extend(
-                plain(f"  {piece}", Tone.INFO) for piece in wrap(safe(told, 400), max(10, width - 2))
-            )
-            if call.get("problem"):
-                lines.append(plain(f"  malformed: {safe(str(call['problem']), 200)}", Tone.WARN))
+        lines.extend(call_lines(turn.get("tool_calls") or (), width))
     if done.error is not None:
         lines.extend(plain(piece, Tone.BAD) for piece in wrap(safe(done.error, 600), width))
     reward = "none" if done.reward is None else number(done.reward)

@@ -8,8 +8,10 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.widgets import Input
 
+from loops_tui.widgets.text_line import TextLine
 
-class FilterLine(Input):
+
+class FilterLine(TextLine):
     """Typing changes what is shown at once; enter keeps it, escape drops it."""
 
     DEFAULT_CSS = """

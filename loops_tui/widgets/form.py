@@ -13,6 +13,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
 
 from loops_tui.widgets.safe_text import safe_rich
+from loops_tui.widgets.text_line import TextLine
 
 
 def anything(text: str) -> str | None:
@@ -92,7 +93,7 @@ class Form(ModalScreen[dict[str, str] | None]):
                 yield Static(text, markup=False)
             for field in self.fields:
                 yield Static(safe_rich(field.label), classes="label", markup=False)
-                entry = Input(
+                entry = TextLine(
                     field.value, placeholder=field.placeholder, id=f"field-{field.name}", compact=True
                 )
                 entry.cursor_blink = False  # a blinking cursor costs 3 KiB/s over ssh

@@ -99,6 +99,9 @@ class FakeTrial:
 
     def say(self, text: str) -> Said:
         self._loops._act("say", text)
+        if text == "call":
+            call = {"name": None, "arguments": '{"name": "shell"', "problem": "it is no JSON"}
+            return Said("", None, 19, 21, truncated=False, tool_calls=[call])
         return Said(f"you said {text}", None, 4, 12, truncated=True)
 
     def attempt(self, task: int, held_out: bool, told: Told) -> TrialAttempt:

@@ -10,6 +10,7 @@ from rich.cells import cell_len
 import loops_tui
 from loops_tui.glyphs import to_ascii, wants_ascii
 from loops_tui.widgets.spark import BLOCKS
+from loops_tui.widgets.step_bar import SHADES, share_shade
 
 EVERYTHING = "".join(
     chr(code) for code in range(0x20, 0x30000) if not 0xD800 <= code < 0xE000 and chr(code).isprintable()
@@ -62,3 +63,12 @@ def test_every_mark_of_the_application_itself_has_one() -> None:
     drawn = {char for path in sources for char in path.read_text(encoding="utf-8") if ord(char) > 0x7F}
     assert drawn > set("◐‖●│")
     assert {char for char in drawn if to_ascii(char) == "?"} <= {"ß"}  # in a comment
+
+
+def test_the_shades_of_a_step_and_of_shares_stay_apart() -> None:
+    for shades in ([char for char, _ in SHADES.values()], [share_shade(place)[0] for place in range(7)]):
+        assert len({to_ascii(char) for char in shades}) == len(shades)
+
+
+def test_an_open_directory_does_not_look_like_a_checked_config() -> None:
+    assert len({to_ascii(char) for char in "▾▸✓"}) == 3

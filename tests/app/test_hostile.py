@@ -6,6 +6,7 @@ import unicodedata
 from pathlib import Path
 
 import pytest
+from textual.events import Paste
 from textual.pilot import Pilot
 
 from engine.store.rows import (
@@ -27,6 +28,7 @@ from loops_tui.screens.config import ConfigScreen
 from loops_tui.screens.config_files import ConfigFile
 from loops_tui.screens.transcript import TranscriptScreen
 from loops_tui.widgets import spans
+from loops_tui.widgets.filter_line import FilterLine
 from tests.app.conftest import LIVE, SIZES, make_app, screen_text, until, until_shown, until_told
 from tools.sample_store import run_row
 
@@ -195,3 +197,15 @@ async def test_such_transcripts_found(hostile: Path, store: Store, size: tuple[i
         await until_shown(pilot, app, "1 hit", "[bold")
         await look_around(pilot, app, "down up tab end home question_mark escape enter")
         assert app.is_running
+
+
+async def test_such_text_pasted_into_a_line(hostile: Path) -> None:
+    app = make_app(hostile)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_shown(pilot, app, "8 runs")
+        await pilot.press("slash")
+        line = app.screen.query_one(FilterLine)
+        line.post_message(Paste(EVIL))
+        await until(pilot, lambda: line.value.startswith("[bold red]x"), "the text is in the line")
+        await until_shown(pilot, app, "[bold red]x[/]")
+        await look_around(pilot, app, "end home right delete end enter")

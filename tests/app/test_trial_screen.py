@@ -31,6 +31,11 @@ async def test_talking_to_a_checkpoint(saved: Path, size: tuple[int, int]) -> No
         await until_shown(pilot, app, "Try step-000020", "sampler-1", "sampled as the config says")
         await pilot.press(*"hello", "enter")
         await until_shown(pilot, app, "you said hello", "4 tokens after 12, cut off")
+        await pilot.press(*"call", "enter")
+        await until_shown(
+            pilot, app, '→ (no name) {"name": "shell"', "malformed: it is no JSON", "19 tokens after 21"
+        )
+        assert "(nothing)" not in screen_text(app)
         await pilot.press("ctrl+t")
         await until(pilot, lambda: isinstance(app.screen, Form), "the sampling's form")
         await pilot.press(*"hot", "enter", "enter", "enter", "enter")
@@ -50,6 +55,7 @@ async def test_talking_to_a_checkpoint(saved: Path, size: tuple[int, int]) -> No
         assert hosting.loops.asked == [
             ("try", DONE, "step-000020", "Be brief", False),
             ("say", "hello"),
+            ("say", "call"),
             ("use", TrialSampling(temperature=0.5, seed=7)),
             ("forget",),
             ("close",),

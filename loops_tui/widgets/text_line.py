@@ -1,0 +1,18 @@
+"""A line to type into that shows whatever is pasted into it, and does nothing else with it."""
+
+from __future__ import annotations
+
+from rich.text import Text
+from textual.widgets import Input
+
+from loops_tui.widgets.safe_text import safe_cells
+
+
+class TextLine(Input):
+    """Textual sends an input's characters to the terminal as they are; here those that could do harm are marks, one
+    for one. The value stays what was typed."""
+
+    @property
+    def _value(self) -> Text:
+        shown = safe_cells(self.value).replace("\t", " ")
+        return Text(shown, no_wrap=True, overflow="ignore", end="")
