@@ -182,7 +182,7 @@ def load(
     Args:
         path: relative to the working directory; a bundled example's path works from any directory.
         overrides: dotted keys with values, or texts such as ``training.max_steps=5``. Paths in them are relative to
-            the working directory.
+            the working directory; a table replaces the one that the config has.
         env_file: a .env file to read, relative to the config.
         working_dir: instead of the process's own.
         dotenv: also read ``.env`` beside the config and in the working directory, as the commands do.

@@ -14,7 +14,8 @@ Every key of a config. This page is made from the code (`python -m tools.setting
 the same in a terminal, and the Config screen beside the editor.
 
 A path is relative to the config; one in an override (`--set`), and the output directory, to the working directory. An
-unknown key, a value of the wrong type and keys that contradict each other are errors with their line.
+override of a whole table (`--set 'runtime.config.options={max_turns=3}'`) replaces the table. An unknown key, a value
+of the wrong type and keys that contradict each other are errors with their line.
 """
 
 

@@ -22,12 +22,13 @@ def block(language: str, holding: str) -> str:
 
 
 def test_the_config_and_the_episode_load(tmp_path: Path) -> None:
-    (tmp_path / "direct_episode.py").write_text(block("python", "class Ask"))
-    (tmp_path / "tasks.jsonl").write_text('{"id": "a", "text": "What?", "answer": "That."}\n')
-    (tmp_path / "train.toml").write_text(block("toml", "recipe").replace("AnswerEpisode", "Ask"))
+    [task] = re.findall(r"`(\{.*\})`", README)
+    (tmp_path / "ask_episode.py").write_text(block("python", "# ask_episode.py"))
+    (tmp_path / "tasks.jsonl").write_text(f"{task}\n")
+    (tmp_path / "train.toml").write_text(block("toml", "recipe"))
     project = load(tmp_path / "train.toml", working_dir=tmp_path)
     assert project.episode().name == "Ask"
-    assert project.tasks()[0].value.answer == "That."
+    assert project.tasks()[0].value.answer == "Paris"
 
 
 def test_the_library_snippet_is_python() -> None:
