@@ -28,7 +28,7 @@ class Measured:
     calls_per_attempt: float
     prompt_tokens_per_attempt: float  # over all calls of an attempt
     sampled_tokens_per_attempt: float
-    attempt_seconds: float  # from its start to its end, grading included
+    attempt_seconds: float  # from its start to its end, grading included, without what it waited for a place
     slot_seconds: (
         float  # of those, what it spent on sampling and acting: so long it held one of the run's slots
     )
@@ -88,7 +88,8 @@ class MeasuredQueries:
             steps, batch, update, quickest = _steps(connection, marks, chosen)
             attempts, calls, prompts, sampled, seconds, in_slot = connection.execute(
                 f"{trained} SELECT count(*), avg(a.turns), avg(a.prompt_tokens), avg(a.sampled_tokens), "
-                "avg(CASE WHEN a.ended_at > a.started_at THEN a.ended_at - a.started_at END), "
+                "avg(CASE WHEN a.ended_at > a.started_at THEN a.ended_at - a.started_at "
+                "- coalesce(json_extract(a.timeline, '$.queued[2]'), 0.0) END), "
                 "avg(coalesce(json_extract(a.timeline, '$.sampling[2]'), 0.0) + "
                 "coalesce(json_extract(a.timeline, '$.acting[2]'), 0.0)) "
                 "FROM reached JOIN attempts a USING (run_id) WHERE a.group_id BETWEEN 0 AND reached.last",

@@ -35,9 +35,9 @@ async def record(
 ) -> None:
     """A run of the project as it is after it was stopped.
 
-    ``groups`` groups of ``attempts`` a step: the last one trains, the others are rejected. Each attempt is 4 s long,
-    3 of them in its slot, and has a sandbox for ``leased`` seconds; each update takes 6 s, 5 of them training. Besides
-    there are a group that no step came to, one that was cut off, and one of an evaluation.
+    ``groups`` groups of ``attempts`` a step: the last one trains, the others are rejected. Each attempt waits for 5 s
+    and is at work for 4, 3 of them in its slot, and has a sandbox for ``leased`` seconds; each update takes 6 s, 5 of
+    them training. Besides there are a group that no step came to, one that was cut off, and one of an evaluation.
     """
     now, model = time.time(), project.config.model.base_model
     beyond = steps * groups
@@ -83,11 +83,12 @@ def _ended(group_id: int, attempt: int, now: float, calls: int) -> AttemptRow:
         prompt_tokens=100,
         sampled_tokens=20,
         started_at=now,
-        ended_at=now + 4.0,
+        ended_at=now + 9.0,
         timeline={
-            "acting": [now, now + 3.0, 1.0],
-            "sampling": [now, now + 3.0, 2.0],
-            "grading": [now + 3.0, now + 4.0, 1.0],
+            "queued": [now, now + 5.0, 5.0],
+            "acting": [now + 5.0, now + 8.0, 1.0],
+            "sampling": [now + 5.0, now + 8.0, 2.0],
+            "grading": [now + 8.0, now + 9.0, 1.0],
         },
     )
 
