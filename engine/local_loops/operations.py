@@ -7,13 +7,10 @@ answered with the same operation. Results stay readable, more than once, for at 
 from __future__ import annotations
 
 import asyncio
-import json
-import math
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 KEEP_SECONDS = 3600.0
 #: Results beyond this are dropped whatever their age, oldest first, so that a long run cannot fill the memory.
@@ -30,21 +27,6 @@ class Operation:
     done: asyncio.Event = field(default_factory=asyncio.Event)
     body: bytes = b""
     finished_at: float = 0.0
-
-
-def encode_result(result: dict[str, Any]) -> bytes:
-    """A finished operation's answer. NaN never reaches this point, so it is refused rather than sent."""
-    return json.dumps({"status": "done", "result": result}, allow_nan=False, separators=(",", ":")).encode()
-
-
-def finite_metrics(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Metrics without those that are no number just now: the wire has no NaN."""
-    return {name: float(value) for name, value in metrics.items() if math.isfinite(value)}
-
-
-def encode_error(message: str, error_class: str) -> bytes:
-    """A failed operation's answer, raised by the SDK as ``RemoteOpError``."""
-    return json.dumps({"status": "error", "error": message, "error_class": error_class}).encode()
 
 
 class Operations:

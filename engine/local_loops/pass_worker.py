@@ -10,15 +10,17 @@ interpreter's lock.
 
 from __future__ import annotations
 
-import logging
 import pickle
 import signal
 import sys
 import traceback
 from collections.abc import Generator
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
+from engine.local_loops.compute.interface import Backend
+from engine.local_loops.compute.numpy_backend import load_backend
 from engine.local_loops.pass_messages import (
     Advance,
     Answer,
@@ -32,14 +34,13 @@ from engine.local_loops.pass_messages import (
     PassResult,
 )
 from engine.local_loops.passes import compute
-from engine.local_loops.registry import ModelRegistry
 
 
 class PassWorker:
     """Open passes and the models they are computed on."""
 
     def __init__(self) -> None:
-        self._registry = ModelRegistry({})
+        self._backends: dict[Path, Backend] = {}
         #: The merged weights of the adapter that was used last, and its key; an open pass holds its own besides.
         self._weights: tuple[int, Any] | None = None
         self._open: dict[int, Generator[None, None, PassResult]] = {}
@@ -49,7 +50,7 @@ class PassWorker:
         try:
             match message:
                 case Load(directory):
-                    self._registry.open(directory).backend()
+                    self._backend(directory)
                 case Begin(number, wanted):
                     self._open[number] = self._begin(wanted)
                 case Advance(number):
@@ -60,8 +61,13 @@ class PassWorker:
             return Failed(_portable(error))
         return None
 
+    def _backend(self, directory: Path) -> Backend:
+        if directory not in self._backends:
+            self._backends[directory] = load_backend(directory)
+        return self._backends[directory]
+
     def _begin(self, wanted: Pass) -> Generator[None, None, PassResult]:
-        backend = self._registry.open(wanted.directory).backend()
+        backend = self._backend(wanted.directory)
         if self._weights is None or self._weights[0] != wanted.adapter_key:
             self._weights = None  # first: both at once would be a third copy of a large model
             self._weights = wanted.adapter_key, backend.weights(wanted.adapter)
@@ -106,7 +112,6 @@ def serve(connection: Connection) -> None:
 def main() -> None:
     # ctrl+c is for the server, whose end is this process's.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     with Connection(int(sys.argv[1])) as connection:
         serve(connection)
 

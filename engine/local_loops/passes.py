@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from engine.local_loops.answers import encode_result, finite_metrics
 from engine.local_loops.compute.interface import Backend, RowScores
 from engine.local_loops.losses import DatumError, Loss, PreparedDatum, build_loss, mean_loss
-from engine.local_loops.operations import encode_result, finite_metrics
 from engine.local_loops.pass_messages import Pass, PassResult
 
 #: Parameters times tokens of one slice: a few tenths of a second of one core.

@@ -12,8 +12,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from engine.local_loops.answers import encode_error
 from engine.local_loops.faults import FINAL_HEADER, unavailable
-from engine.local_loops.operations import Operation, encode_error
+from engine.local_loops.operations import Operation
 from engine.local_loops.service import LiveRun, LoopsService
 from engine.local_loops.training import Operation as Slices
 from engine.local_loops.training import Outcome

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.local_loops.adam import Adam, AdamParams
+from engine.local_loops.answers import encode_result, finite_metrics
 from engine.local_loops.checkpoints import (
     CheckpointBatch,
     TrainerState,
@@ -27,7 +28,6 @@ from engine.local_loops.checkpoints import (
 from engine.local_loops.compute.interface import Adapter, Backend
 from engine.local_loops.gradient_buffer import GradientBuffer
 from engine.local_loops.logbook import Logbook
-from engine.local_loops.operations import encode_result, finite_metrics
 from engine.local_loops.pass_messages import Pass
 from engine.local_loops.pass_process import PassProcess
 from engine.local_loops.policies import Policy

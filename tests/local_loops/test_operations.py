@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from engine.local_loops import operations
-from engine.local_loops.operations import KEEP_SECONDS, Operations, encode_result
+from engine.local_loops.answers import encode_result
+from engine.local_loops.operations import KEEP_SECONDS, Operations
 
 
 def _finished(kept: Operations, name: str, body: bytes = b"{}") -> None:
