@@ -36,8 +36,8 @@ from loops_tui.ports import Hosting, StartRefused
 from loops_tui.preferences import Preferences, state_dir
 from loops_tui.readonly import CHANGES, REFUSAL, NoHosting, name_of, open_to_read
 from loops_tui.screens.base import FedScreen
-from loops_tui.sparing import SparingApp
 from loops_tui.theme import NIGHT, THEMES, Palette
+from loops_tui.why_not import TellingApp
 from loops_tui.widgets.confirm import Tell
 from loops_tui.widgets.safe_text import safe
 
@@ -57,7 +57,7 @@ it every few seconds took a tenth of one each time, in which no key was heard.""
 _NOT_IN_DIALOGS = ("go_", "leave", "help")
 
 
-class LoopsApp(SparingApp[int]):
+class LoopsApp(TellingApp[int]):
     """The app. ``hosting`` is made on first use: importing the engine takes longer than painting."""
 
     # All sheets at once: the first screen is made before Textual would look for one of its own.

@@ -23,6 +23,7 @@ from loops_tui.screens.checkpoints_acts import (
     ask_to_start_from,
     ask_to_try,
     ask_which_are_left,
+    why_not,
 )
 from loops_tui.screens.checkpoints_read import CheckpointEntry, CheckpointsView, CheckpointsWatch
 from loops_tui.screens.checkpoints_text import (
@@ -241,6 +242,9 @@ class CheckpointsScreen(FedScreen):
         if action == "filter":
             return self.view is not None and bool(self.view.entries)
         return super().check_action(action, parameters)
+
+    def why_not(self, action: str) -> str | None:
+        return why_not(action, self._entry(), self._run())
 
     # -- keys --------------------------------------------------------------------------------------------------
 

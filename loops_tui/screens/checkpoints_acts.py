@@ -22,6 +22,39 @@ if TYPE_CHECKING:
     from loops_tui.app import LoopsApp
 
 
+def why_not(action: str, entry: CheckpointEntry | None, run: RunRow | None) -> str | None:
+    """Why an action makes no sense for a checkpoint and its run; None where there is nothing to say."""
+    if action == "save_now":
+        return "no run is live: a checkpoint is saved by a run at work"
+    if action == "deactivate":
+        if run is None or run.loops_run_id is None:
+            return "nothing of this run is up on Loops"
+        return "nothing of this run is up any more: it bills nothing"
+    if action not in _OF_A_CHECKPOINT:
+        return None
+    if entry is None:
+        return "there is no checkpoint to do this with"
+    if not entry.saved:
+        return f"{entry.row.name} is {entry.row.state}: there are no weights to use"
+    if run is None:
+        return f"the record of its run is gone: nothing here knows how {entry.row.name} was trained"
+    if action == "resume_run":
+        live = "its run is live: r goes on with one that has ended"
+        return (
+            "a resume goes on from the run's last checkpoint; N starts another run from here"
+            if run.state.final
+            else live
+        )
+    if action == "deploy" and run.scope == "local":
+        return "it is on this machine: Baseten deploys only what was trained there"
+    if action == "evaluate" and not entry.has_eval:
+        return "its config names no held-out tasks ([eval])"
+    return f"{entry.row.name} holds no sampler weights"
+
+
+_OF_A_CHECKPOINT = ("resume_run", "start", "download", "evaluate", "try_it", "deploy")
+
+
 def ask_to_deactivate(app: LoopsApp, acts: Acts, run: RunRow, checkpoints: int) -> None:
     """Ask, saying what stops billing and what stays, then watch until it is INACTIVE."""
     lines = [f"  {run.name}  {run.run_id}", ""]

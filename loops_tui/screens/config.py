@@ -20,7 +20,7 @@ from loops_tui.screens.config_files import ConfigFile, Found, find_configs
 from loops_tui.screens.config_layout import TABS, ConfigLayout
 from loops_tui.screens.config_panes import Welcome
 from loops_tui.screens.config_read import ConfigView, read_config_view
-from loops_tui.screens.config_text import estimate_lines, notice
+from loops_tui.screens.config_text import NOT_NOW, estimate_lines, notice
 from loops_tui.widgets.entry_list import EntryList
 from loops_tui.widgets.safe_text import safe
 from loops_tui.widgets.tab_line import TabLine
@@ -275,6 +275,9 @@ class ConfigScreen(ConfigLayout):
         if action == "everything":
             return self.files.has_focus
         return super().check_action(action, parameters)
+
+    def why_not(self, action: str) -> str | None:
+        return NOT_NOW.get(action)
 
     def on_descendant_focus(self) -> None:
         """The pane in focus is the one that stays in front when the window becomes small."""

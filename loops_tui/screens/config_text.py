@@ -47,6 +47,18 @@ class Row:
     note: str = ""
 
 
+NOT_NOW = {
+    "check": "a config has to be open, and no check or start under way",
+    "run_config": "a config has to be open, and no check or start under way",
+    "save": "there is nothing to save: the text is as its file",
+    "discard": "there is nothing to drop: the text is as its file",
+    "next_problem": "no problem is known in this text",
+    "copy_example": "only a bundled example is copied into the project",
+    "report": "there is no further report of this config that way",
+}
+"""Why a key of the screen does nothing, by its action."""
+
+
 def file_rows(found: Found, project: str, folded: frozenset[str]) -> list[Row]:
     """The project's files and the examples', each under its directory; ``folded`` directories show no files."""
     rows: list[Row] = []

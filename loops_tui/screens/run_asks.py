@@ -39,6 +39,29 @@ def makes_sense(action: str, view: RunView | None) -> bool:
     return action == "abort"
 
 
+def why_not(action: str, view: RunView) -> str | None:
+    """Why an action makes no sense for the run as it is; None where it does."""
+    run = view.run
+    if makes_sense(action, view):
+        return None
+    if action == "resume_run":
+        if not run.state.final:
+            return "this run is live: R goes on with one that has ended"
+        if not view.saved:
+            return "it left no checkpoint to go on from: 1, then r trains it from the beginning"
+        return "it has done all its steps: 1, then r asks for more of them"
+    if run.state.final:
+        return "this run has ended already"
+    if action == "save_checkpoint":
+        return "there is nothing to save before the first step is trained"
+    if action == "resume":
+        return None  # its key is the pause's as well, which says more
+    return {
+        RunState.PAUSED: "it is paused already",
+        RunState.STOPPING: "it is ending already: after the step in hand",
+    }.get(run.state)
+
+
 def ask(app: LoopsApp, view: RunView, kind: str) -> None:
     """Ask a person, then the run."""
     verb, note = NOTES[kind]
@@ -55,8 +78,10 @@ def ask_to_go_on(app: LoopsApp, view: RunView) -> None:
     """Ask before a run that has ended is resumed from its last checkpoint."""
     run, last = view.run, view.saved[0]
     note = f"It goes on in this app after step {last.step} ({last.name}), up to step {run.max_steps}."
-    if last.step < run.step:
-        note += f" Steps {last.step + 1} to {run.step} are trained again."
+    again = run.step - last.step
+    if again > 0:
+        steps = f"Step {run.step} is" if again == 1 else f"Steps {last.step + 1} to {run.step} are"
+        note += f" {steps} trained again."
 
     def answered(answer: str | None) -> None:
         if answer == "yes":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual.events import Key
 
 from loops_tui.screens.base import FedScreen
-from loops_tui.screens.run_asks import ask, ask_to_go_on, makes_sense
+from loops_tui.screens.run_asks import ask, ask_to_go_on, makes_sense, why_not
 from loops_tui.screens.run_panes import LogPane
 from loops_tui.screens.run_plot import CurvePane
 from loops_tui.screens.run_read import RunView
@@ -68,6 +68,25 @@ class RunControls(FedScreen):
         if action == "match":
             return view is not None and bool(self.log_view.needle)
         return super().check_action(action, parameters)
+
+    def why_not(self, action: str) -> str | None:
+        view = self.view
+        if view is None:
+            return None
+        if action in ASKS:
+            return why_not(action, view)
+        return {
+            "hold": "this run has ended: its view stands still",
+            "follow": "the newest is shown already",
+            "evaluations": "this run has no evaluation",
+            "curve": "there is no figure before the first step is trained",
+            "metric": "there is no figure before the first step is trained",
+            "smooth": "this figure is a stack of parts: there is nothing to smooth",
+            "log_scale": "this figure has no powers of ten: it is a stack, or has values that are not above zero",
+            "level": "there is no line in the log yet",
+            "search": "there is no line in the log yet",
+            "match": "nothing is looked for: / finds a text in the log",
+        }.get(action)
 
     # -- the plot ----------------------------------------------------------------------------------------------
 

@@ -16,7 +16,14 @@ from loops_tui.feed import ReadPlan
 from loops_tui.lease_words import counted
 from loops_tui.readonly import may_act
 from loops_tui.screens.base import Banner, FedScreen, TopLine
-from loops_tui.screens.runs_acts import ask_to_clean_up, ask_to_delete, ask_to_resume, can_delete, can_resume
+from loops_tui.screens.runs_acts import (
+    ask_to_clean_up,
+    ask_to_delete,
+    ask_to_resume,
+    can_delete,
+    can_resume,
+    why_not,
+)
 from loops_tui.screens.runs_order import ORDERS, arranged, matches
 from loops_tui.screens.runs_read import RunEntry, RunsView, RunsWatch
 from loops_tui.screens.runs_text import COLUMNS, EMPTY, columns_for, details, nothing_matches, run_cells
@@ -222,6 +229,12 @@ class RunsScreen(FedScreen):
         if action == "clear":
             return bool(self._needle or self._marked)
         return entry is not None if action in ("open", "mark") else super().check_action(action, parameters)
+
+    def why_not(self, action: str) -> str | None:
+        entry = self.table.cursor_item if self._loaded else None
+        if action == "compare" and entry is not None:
+            return "space marks a run; v compares two marked ones, or the marked one and the one under the cursor"
+        return why_not(action, entry, cleaning=self.app.cleaning)
 
     def on_virtual_table_moved(self, event: VirtualTable.Moved) -> None:
         self._show_details()

@@ -23,6 +23,32 @@ if TYPE_CHECKING:
     from loops_tui.app import LoopsApp
 
 
+def why_not(action: str, entry: RunEntry | None, *, cleaning: bool) -> str | None:
+    """Why an action makes no sense for a run as it is; None where it does, or where there is nothing to say."""
+    if entry is None:
+        return "there is no run to do this with" if action in _ABOUT_A_RUN else None
+    if action in ("stop", "abort"):
+        return "this run has ended already"
+    if action == "resume_run":
+        live, done = (
+            "this run is live: r goes on with one that has ended",
+            "it is done and left no checkpoint",
+        )
+        return live if entry.live else f"this run cannot go on: {done}"
+    if action == "delete_record":
+        if entry.live:
+            return "this run is live: s or A ends it before its record can be deleted"
+        if entry.sandboxes:
+            return "this run may have left sandboxes: c releases them before its record can be deleted"
+        return "this run's Loops run still bills: 5, then D ends that before its record can be deleted"
+    if action == "clean_up":
+        return "sandboxes are being released already" if cleaning else "this run left no sandboxes behind"
+    return None
+
+
+_ABOUT_A_RUN = ("open", "mark", "stop", "abort", "resume_run", "delete_record", "clean_up", "compare")
+
+
 def can_resume(entry: RunEntry) -> bool:
     """Whether there is something to go on with: a checkpoint, or steps that were never finished."""
     return not entry.live and (entry.checkpoint is not None or entry.run.state is not RunState.DONE)

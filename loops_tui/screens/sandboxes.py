@@ -248,6 +248,17 @@ class SandboxesScreen(FedScreen):
             return not self.app.cleaning and bool(self.orphans())
         return super().check_action(action, parameters)
 
+    def why_not(self, action: str) -> str | None:
+        if action in ("release", "clean_up") and self.app.cleaning:
+            return "sandboxes are being released already"
+        if action == "clean_up":
+            return "nothing was left behind"
+        if action in ("release", "mark"):
+            return (
+                "there is nothing to release" if self._selected() is None else "this one is released already"
+            )
+        return "nothing here knows its run" if action == "open" and self._selected() is not None else None
+
     def on_virtual_table_moved(self, event: VirtualTable.Moved) -> None:
         self._show_details()
         self.refresh_bindings()

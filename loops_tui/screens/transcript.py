@@ -213,6 +213,21 @@ class TranscriptScreen(FedScreen):
             return bool(self.is_mounted and self.conversation.matches)
         return super().check_action(action, parameters)
 
+    def why_not(self, action: str) -> str | None:
+        if self.view is None:
+            return None
+        if action in ("copy", "copy_all", "save_copy", "tokens", "turn", "search"):
+            ended = self.view.attempt is not None and self.view.attempt.ended_at is not None
+            return (
+                "no transcript of this attempt was kept" if ended else "nothing is said yet in this attempt"
+            )
+        return {
+            "attempt": "there is no further attempt that way",
+            "extreme": "this group has no best and worst attempt: its rewards do not differ, or there are none yet",
+            "pair": "this group has one attempt",
+            "match": "nothing is looked for: / finds a text",
+        }.get(action)
+
     def _there(self, by: int) -> tuple[int, int] | None:
         """Group and number of the next or the previous attempt, in the neighbouring group where this one ends."""
         view = self.view
