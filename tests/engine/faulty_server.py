@@ -19,11 +19,13 @@ VARIABLE = "LOCAL_LOOPS_FAULTS"
 class Faults:
     """``fail_every``: every so many samples one is answered 500; 0: none. Prompts that are only scored never are.
 
+    ``empty``: it is answered without a reply instead.
     ``stale_from``: from this published version on (Loops' own count), the sampler goes on with the weights before it.
     ``honest``: whether its replies say so.
     """
 
     fail_every: int = 0
+    empty: bool = False
     stale_from: int | None = None
     honest: bool = False
 
@@ -34,7 +36,9 @@ class Faults:
         monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
 
 
-def fail_samples(every: int) -> None:
+def fail_samples(every: int, *, empty: bool) -> None:
+    from starlette.responses import JSONResponse
+
     from engine.local_loops.faults import ApiFault
     from engine.local_loops.sampler import SamplerRoutes
 
@@ -42,6 +46,10 @@ def fail_samples(every: int) -> None:
 
     async def failing(self: Any, request: Any, sampler: Any, wanted: Any) -> Any:
         if wanted.prompt_logprobs is None and next(number) % every == 0:
+            if empty:
+                answer = await generate(self, request, sampler, wanted)
+                headers = {name: answer.headers[name] for name in answer.headers if name.startswith("x-")}
+                return JSONResponse({**json.loads(bytes(answer.body)), "choices": []}, headers=headers)
             raise ApiFault(500, "injected: the sampler has lost this request")
         return await generate(self, request, sampler, wanted)
 
@@ -70,7 +78,7 @@ if __name__ == "__main__":
 
     chosen = Faults(**json.loads(os.environ[VARIABLE]))
     if chosen.fail_every:
-        fail_samples(chosen.fail_every)
+        fail_samples(chosen.fail_every, empty=chosen.empty)
     if chosen.stale_from is not None:
         serve_stale(chosen.stale_from, honest=chosen.honest)
     main()

@@ -15,10 +15,17 @@ from tests.engine.resumable import train
 KL = "optim/train-sample-div/kl_sample_train_k3"
 
 
+@pytest.mark.parametrize(
+    ("faults", "sentence"),
+    [
+        (Faults(fail_every=5), "injected: the sampler has lost this request"),
+        (Faults(fail_every=5, empty=True), "the sampler returned 0 replies where 1 were asked for"),
+    ],
+)
 async def test_retries_and_lost_attempts_cost_no_step_and_no_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: Faults, sentence: str
 ) -> None:
-    Faults(fail_every=5).use(monkeypatch)
+    faults.use(monkeypatch)
     config = make_held_project(tmp_path)
     told = await train(
         config,
@@ -35,7 +42,7 @@ async def test_retries_and_lost_attempts_cost_no_step_and_no_order(
     assert any(row.state is AttemptState.DONE and row.tries == 2 for row in story.attempts)
     lost = [row for row in story.attempts if row.state is AttemptState.LOST]
     assert lost
-    assert all("injected: the sampler has lost this request" in str(row.error) for row in lost)
+    assert all(sentence in str(row.error) for row in lost)
     for group in story.groups:  # nothing is thrown away but for its losses
         rows = story.of_group(group.group_id)
         missing = sum(row.state is not AttemptState.DONE for row in rows)
