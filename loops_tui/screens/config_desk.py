@@ -181,6 +181,8 @@ class Desk:
         self._spawn(self._keep())
 
     async def _keep(self) -> None:
+        for document in self._unchanged_again():
+            await self._drop_draft(document)
         for document in self.unsaved():
             revision = document.revision
             if document.kept == revision:
@@ -201,6 +203,8 @@ class Desk:
                 timer.cancel()
         if not self._keeps_drafts:
             return
+        for document in self._unchanged_again():
+            self._drafts.drop(document.path)
         for document in self.unsaved():
             if document.kept != document.revision:
                 try:
@@ -208,6 +212,10 @@ class Desk:
                 except OSError as error:
                     self._say_once(error)
                     return
+
+    def _unchanged_again(self) -> list[Document]:
+        """Those whose text was taken back to the file's since a draft was written or due."""
+        return [one for one in self.documents.values() if not one.modified and one.kept != one.revision]
 
     def _say_once(self, error: OSError) -> None:
         if not self._troubled:

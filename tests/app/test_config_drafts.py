@@ -57,6 +57,19 @@ async def test_a_draft_is_written_soon_and_gone_when_saved(agents: Path, config:
         await until(pilot, lambda: drafts_of(agents) == [], "saved, there is none")
 
 
+async def test_a_text_that_was_taken_back_leaves_no_draft(agents: Path, config: Path) -> None:
+    app = make_app(agents)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await edit(pilot, app)
+        await pilot.press(*keys("# x"))
+        await until(pilot, lambda: len(drafts_of(agents)) == 1, "the draft is written")
+        await pilot.press(*["backspace"] * 3)
+        await until(pilot, lambda: drafts_of(agents) == [], "there is nothing to keep any more")
+        await pilot.press(*keys("y"), "backspace")
+        app.exit(0)  # before another draft is due
+    assert drafts_of(agents) == []
+
+
 @pytest.mark.parametrize("size", SIZES)
 async def test_what_a_dead_app_left_is_restored(agents: Path, config: Path, size: tuple[int, int]) -> None:
     leave_draft(agents, config, "# typed before\n")
