@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.config.data_files import data_file_problems, expand
+from engine.config.data_files import data_file_problems, expand, foreign_file_problems
 from engine.config.problems import Problem
 from engine.config.report import CheckReport, Severity
 from engine.recipes.sft.data import cache_directory, refusal, sft_renderer
@@ -31,6 +31,7 @@ async def check_data(project: Project, report: CheckReport, told: Callable[[str]
     from engine.policy.rendering import RenderingError
 
     problems = data_file_problems(project.sft.data)
+    problems += await asyncio.to_thread(foreign_file_problems, project.sft.data) if not problems else []
     for problem in problems:
         report.add(
             Severity.ERROR, project.loaded.problem(problem.key or "data", problem.text, problem.remedy)
@@ -99,7 +100,12 @@ def _tell(project: Project, name: str, data: PreparedData, report: CheckReport) 
         )
     problem = refusal(data, project.sft.data.max_refused, f"[data] {name}")
     if problem is not None:
-        report.add(Severity.ERROR, project.loaded.problem(f"data.{name}", problem))
+        remedy = (
+            "Mend or remove the rows that are listed"
+            if summary.refused_rows
+            else "Write one JSON object a line"
+        )
+        report.add(Severity.ERROR, project.loaded.problem(f"data.{name}", problem, remedy))
     if not summary.refused_rows:
         return
     counts = ", ".join(f"{count:,} {reason}" for reason, count in sorted(summary.refused.items()))

@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from engine.config.formats import other_format
 from engine.config.problems import Problem, did_you_mean
 from engine.config.sft import DataSettings
 
@@ -41,21 +42,46 @@ def data_file_problems(data: DataSettings) -> list[Problem]:
     return problems
 
 
+def foreign_file_problems(data: DataSettings) -> list[Problem]:
+    """Files of ``[data]`` that hold no JSONL at all, told once and not row by row. Reads where they begin."""
+    problems: list[Problem] = []
+    for key in ("train", "validation"):
+        for file in expand(getattr(data, key)):
+            try:
+                with file.open("rb") as opened:
+                    begins = opened.read(_BEGINS)
+            except OSError as error:
+                reason, remedy = error.strerror or type(error).__name__, "Check who may read it"
+                problems.append(Problem(f"{file} cannot be read: {reason}", key=f"data.{key}", remedy=remedy))
+                continue
+            other = other_format(begins) or (
+                _ARRAY if begins.removeprefix(_BOM).lstrip()[:1] == b"[" else None
+            )
+            if other is not None:
+                problems.append(Problem(f"{file} {other[0]}, not JSONL", key=f"data.{key}", remedy=other[1]))
+    return problems
+
+
+_BEGINS = 4096  # bytes
+_BOM = b"\xef\xbb\xbf"
+_ARRAY = ("is one JSON array", "Write each of its objects on a line of its own")
+
+
 def _missing(pattern: str, key: str) -> Problem:
     dotted, path = f"data.{key}", Path(pattern)
     if glob.has_magic(pattern):
         return Problem(f"no file matches {pattern}", key=dotted, remedy="Check the directory and the pattern")
-    if path.is_dir():
+    if os.path.isdir(path):
         return Problem(
             f"{pattern} is a directory",
             key=dotted,
             remedy=f"Write {json_pattern(path)!r} for the JSONL files in it",
         )
-    if path.exists():
+    if os.path.exists(path):
         return Problem(f"{pattern} is no regular file", key=dotted, remedy="Name a JSONL file")
     near = (
         did_you_mean(path.name, [file.name for file in path.parent.glob("*.jsonl")])
-        if path.parent.is_dir()
+        if os.path.isdir(path.parent)
         else None
     )
     return Problem(

@@ -133,6 +133,10 @@ def _explain_one(detail: ErrorDetails, model: type[BaseModel]) -> Problem:
         return Problem(f"{named(key)} must be {word} {context.get(name)}, not {show(given)}", key=key)
     if kind == "string_too_short" and not given:
         return Problem(f"{named(key)} must not be empty", key=key, remedy="Write it, or leave it out")
+    if kind == "too_short":
+        return Problem(
+            f"{named(key)} must not be empty", key=key, remedy="Name at least one, or leave it out"
+        )
     if kind == "string_too_short":
         return Problem(f"{named(key)} must not be that short: {show(given)}", key=key)
     if kind == "value_error":

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -75,6 +76,12 @@ class PolicyRenderer:
     def tokenizer(self) -> Any:
         """The Hugging Face tokenizer below."""
         return self._tokenizer
+
+    @cached_property
+    def last_token_id(self) -> int:
+        """The largest id that the tokenizer has; a model knows no token beyond (its table may be padded)."""
+        backend = getattr(self._tokenizer, "backend_tokenizer", None) or self._tokenizer
+        return max(backend.get_vocab().values())
 
     def open(self, messages: Sequence[Message], tools: Sequence[ToolSpec] | None) -> list[int]:
         """The tokens of a whole conversation up to where the next reply begins.

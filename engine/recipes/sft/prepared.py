@@ -23,7 +23,7 @@ from engine.policy.rendering import PolicyRenderer
 from engine.recipes.sft.rows import RowRefused, parse_row
 from engine.recipes.sft.targets import Sample, samples_of
 
-FORMAT = 1
+FORMAT = 2
 KEPT = 6
 """Prepared sets kept in a project; each is about eight bytes a token."""
 MAX_LINE_BYTES = 64 * 1024 * 1024

@@ -6,6 +6,7 @@ A line that cannot be trained on is refused with a reason from a short list, so 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Literal
@@ -101,6 +102,7 @@ class _TokenLine(BaseModel):
     weights: list[Weight]
 
 
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _CHAT: TypeAdapter[_ChatLine] = TypeAdapter(_ChatLine)
 _TOKENS: TypeAdapter[_TokenLine] = TypeAdapter(_TokenLine)
 
@@ -121,6 +123,8 @@ def parse_row(line: bytes) -> ChatRow | TokenRow:
         raise RowRefused(Reason.MALFORMED, f"the line's JSON cannot be read: {error}") from error
     if not isinstance(fields, dict):
         raise RowRefused(Reason.MALFORMED, "the line is no JSON object")
+    if _SURROGATE.search(line) and _half_a_character(fields):
+        raise RowRefused(Reason.MALFORMED, "the line holds half of a surrogate pair, which is no character")
     try:
         if "messages" in fields:
             return _chat(_CHAT.validate_python(fields))
@@ -133,6 +137,14 @@ def parse_row(line: bytes) -> ChatRow | TokenRow:
             Reason.MALFORMED, "an older format; write 'messages' with 'tools', or 'input_ids' with 'weights'"
         )
     raise RowRefused(Reason.MALFORMED, "the line has neither 'messages' nor 'input_ids' with 'weights'")
+
+
+def _half_a_character(fields: Any) -> bool:
+    try:
+        json.dumps(fields, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def _tokens(line: _TokenLine) -> TokenRow:

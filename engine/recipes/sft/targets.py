@@ -33,14 +33,19 @@ class Sample:
 
 def samples_of(row: ChatRow | TokenRow, renderer: PolicyRenderer, max_seq_len: int) -> list[Sample]:
     """What a row teaches, as few samples as its template allows. Raises RowRefused."""
-    samples = [_of_tokens(row)] if isinstance(row, TokenRow) else _of_chat(row, renderer)
+    samples = [_of_tokens(row, renderer)] if isinstance(row, TokenRow) else _of_chat(row, renderer)
     longest = max(len(sample.tokens) for sample in samples)
     if longest > max_seq_len:
         raise RowRefused(Reason.TOO_LONG, f"{longest} tokens, and [model] max_seq_len is {max_seq_len}")
     return samples
 
 
-def _of_tokens(row: TokenRow) -> Sample:
+def _of_tokens(row: TokenRow, renderer: PolicyRenderer) -> Sample:
+    last = renderer.last_token_id
+    wrong = next((place for place, token in enumerate(row.tokens) if token > last), None)
+    if wrong is not None:
+        found = f"input_ids[{wrong}] is {row.tokens[wrong]}, and the tokenizer's last token is {last}"
+        raise RowRefused(Reason.MALFORMED, f"{found}: these ids are another tokenizer's")
     end = max(place for place, weight in enumerate(row.weights) if weight > 0) + 1
     # Nothing comes before the first token, so nothing can learn to predict it.
     return Sample(row.tokens[:end], [0.0, *row.weights[1:end]])

@@ -195,6 +195,17 @@ def test_tokens_are_taken_as_they_are(renderer: PolicyRenderer) -> None:
     assert (sample.tokens, sample.weights) == ([5, 6, 7, 8], [0.0, 0.0, 1.0, 0.5])
 
 
+def test_tokens_of_another_tokenizer_are_refused(renderer: PolicyRenderer) -> None:
+    last = renderer.last_token_id
+    for token, refused in ((last, False), (last + 1, True)):
+        line = json.dumps({"input_ids": [5, token], "weights": [0, 1]})
+        if not refused:
+            assert samples_of(parse_row(line.encode()), renderer, 10)[0].tokens == [5, token]
+            continue
+        with pytest.raises(RowRefused, match=rf"input_ids\[1\] is {token}, .*last token is {last}"):
+            samples_of(parse_row(line.encode()), renderer, 10)
+
+
 def test_a_row_that_is_too_long_is_refused_with_its_length(renderer: PolicyRenderer) -> None:
     line = json.dumps({"messages": [USER, {"role": "assistant", "content": "word " * 200}]})
     with pytest.raises(RowRefused) as caught:
@@ -212,6 +223,7 @@ def test_a_row_that_is_too_long_is_refused_with_its_length(renderer: PolicyRende
         (b'{"input_ids": [' + b"9" * 5000 + b"]}", Reason.MALFORMED, "cannot be read"),
         (b'{"text": "x"}', Reason.MALFORMED, "neither 'messages' nor 'input_ids'"),
         (b'{"prompt": "x", "completion": "y"}', Reason.MALFORMED, "an older format"),
+        (b'{"messages": [{"role": "user", "content": "\\ud800"}]}', Reason.MALFORMED, "surrogate pair"),
         (b'{"messages": []}', Reason.EMPTY, "messages is empty"),
         (b'{"messages": "x"}', Reason.MALFORMED, "messages: input should be a valid list"),
         (b'{"messages": [{"role": "bot", "content": "x"}]}', Reason.MALFORMED, "messages[0].role"),

@@ -1,0 +1,105 @@
+"""Broken configs and data of supervised fine-tuning: one error each, with file or line, cause and remedy."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from engine.config.local_models import shipped_models
+from engine.config.problems import ConfigError
+from engine.config.report import Finding, Severity
+from engine.project import load
+
+pytestmark = pytest.mark.skipif(not shipped_models(), reason="the shipped model is not here")
+
+CONFIG = """\
+recipe = "sft"
+[data]
+train = "train.jsonl"
+[model]
+base_model = "loops-demo-1m"
+max_seq_len = 256
+[training]
+batch_size = 2
+[compute]
+scope = "local"
+"""
+ROW = json.dumps({"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yo"}]})
+
+DATA: dict[str, tuple[str | bytes, str]] = {
+    "nothing": ("", "holds no rows"),
+    "a JSON array": (f"[{ROW},\n{ROW}]", "JSON array"),
+    "a JSON array on one line": (f"[{ROW}, {ROW}]", "JSON array"),
+    "an object over several lines": (json.dumps(json.loads(ROW), indent=1), "all 12 rows"),
+    "Parquet": (b"PAR1\x15\x04\n\x00", "Parquet"),
+    "gzip": (b"\x1f\x8b\x08\x00abc", "gzip"),
+    "a Git LFS pointer": ("version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
+    "a web page": ("<!DOCTYPE html>", "web page"),
+    "UTF-16": (f"{ROW}\n".encode("utf-16"), "UTF-16"),
+    "Latin 1": (ROW.replace("hi", "é").encode("latin-1"), "UTF-8"),
+    "another role": (ROW.replace('"user"', '"human"'), "messages[0].role"),
+    "a misspelt weight": (ROW.replace('"yo"', '"yo", "wieght": 0'), "wieght"),
+    "an older format": ('{"prompt": "a", "completion": "b"}', "older format"),
+    "no reply": (ROW.replace("assistant", "user"), "no assistant turn"),
+    "a reply that says nothing": (ROW.replace('"yo"', "null"), "says nothing"),
+    "half a character": (ROW.replace("yo", "\\ud800"), "surrogate pair"),
+    "a hostile field": (ROW.replace('"yo"', '"yo", "\\u001b[2J": 0'), "is no field"),
+    "a long row": (ROW.replace("yo", "word " * 1000), "max_seq_len is 256"),
+    "tokens of another tokenizer": ('{"input_ids": [1, 999999], "weights": [0, 1]}', "another tokenizer"),
+    "a negative token": ('{"input_ids": [1, -1], "weights": [0, 1]}', "input_ids[1]"),
+    "tokens as text": ('{"input_ids": "abc", "weights": [1]}', "a valid list"),
+    "fewer weights than tokens": ('{"input_ids": [1, 2], "weights": [1]}', "one for each"),
+    "a weight that is none": ('{"input_ids": [1, 2], "weights": [0, NaN]}', "weights[1]"),
+    "nesting without end": ("[" * 4 + '{"a": ' + "[" * 100_000, "JSON"),
+}
+CONFIGS: dict[str, tuple[str, str, str]] = {
+    "no data": ('train = "train.jsonl"', "train = []", "must not be empty"),
+    "data elsewhere": ("train.jsonl", "https://x.test/train.jsonl", "Download it"),
+    "a directory": ("train.jsonl", ".", "*.jsonl"),
+    "a misspelt file": ("train.jsonl", "trian.jsonl", "Did you mean 'train.jsonl'?"),
+    "a name too long": ("train.jsonl", "a" * 300, "no data file"),
+    "a pattern that nothing matches": ("train.jsonl", "*.json", "no file matches"),
+    "the same data twice": ('"train.jsonl"', '"train.jsonl"\nvalidation = "train.jsonl"', "validated on"),
+    "a key of the other recipe": ("batch_size", "group_size", 'recipe = "rl"'),
+    "a table of the other recipe": ("[compute]", "[sampling]\nmax_tokens = 3\n[compute]", 'recipe = "rl"'),
+    "no epochs": ("batch_size = 2", "epochs = 0", "at least 1"),
+    "a misspelt schedule": ("batch_size = 2", 'schedule = "cosin"', "cosine"),
+    "validation without data": ("batch_size = 2", "validate_every = 2", "no [data] validation"),
+    "a bound that counts nothing": ("[compute]", "[budget]\nmax_tokens = 3\n[compute]", "makes none"),
+}
+
+
+async def errors_of(where: Path) -> list[Finding]:
+    try:
+        project = load(where / "sft.toml", working_dir=where)
+    except ConfigError as error:
+        return [Finding.of(Severity.ERROR, problem) for problem in error.problems]
+    report = await project.check()
+    project.close()
+    assert all(line.isprintable() for line in report.describe())
+    return [finding for finding in report.findings if finding.severity is Severity.ERROR]
+
+
+@pytest.mark.parametrize(("data", "said"), DATA.values(), ids=DATA.keys())
+async def test_data_is_refused_with_one_message(tmp_path: Path, data: str | bytes, said: str) -> None:
+    (tmp_path / "sft.toml").write_text(CONFIG)
+    (tmp_path / "train.jsonl").write_bytes(data if isinstance(data, bytes) else data.encode())
+    [finding] = await errors_of(tmp_path)
+    assert said in str(finding)
+    assert (finding.key, finding.line) == ("data.train", 3)
+    assert finding.remedy
+
+
+@pytest.mark.parametrize(("was", "written", "said"), CONFIGS.values(), ids=CONFIGS.keys())
+async def test_a_config_is_refused_with_one_message(
+    tmp_path: Path, was: str, written: str, said: str
+) -> None:
+    assert was in CONFIG
+    (tmp_path / "sft.toml").write_text(CONFIG.replace(was, written, 1))
+    (tmp_path / "train.jsonl").write_text(f"{ROW}\n{ROW}\n")
+    [finding] = await errors_of(tmp_path)
+    assert said in str(finding)
+    assert finding.line is not None
+    assert str(finding).isprintable()
