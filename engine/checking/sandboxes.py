@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from engine.project import Project
 
 _TABLE = "runtime.config.sandbox"
+_ACCESS = "Check BL_WORKSPACE, BL_API_KEY and the network"
 
 
 async def check_sandboxes(project: Project, report: CheckReport, *, apart: bool = False) -> None:
@@ -38,12 +39,16 @@ async def check_sandboxes(project: Project, report: CheckReport, *, apart: bool 
         return
     try:
         found = await provider.probe()
+    except OSError as error:  # the directory of local sandboxes cannot be made
+        text, remedy = f"sandboxes cannot be tried: {error}", "See to it that .loops can be written"
+        report.add(Severity.ERROR, project.loaded.problem(_TABLE, text, remedy))
+        return
     finally:
         await provider.aclose()
     remote = found.isolation == Isolation.REMOTE
     for problem in found.problems:
-        key = "provider" if remote else "isolation"
-        report.add(Severity.ERROR, project.loaded.problem(f"{_TABLE}.{key}", problem))
+        key, remedy = ("provider", _ACCESS) if remote else ("isolation", None)  # its sentences name one
+        report.add(Severity.ERROR, project.loaded.problem(f"{_TABLE}.{key}", problem, remedy))
     if not found.usable:
         return
     report.lines.append(_line(project, table, found))

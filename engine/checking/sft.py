@@ -56,9 +56,8 @@ async def check_data(project: Project, report: CheckReport, told: Callable[[str]
         report.add(Severity.ERROR, project.loaded.problem(key, str(error)))
         return
     except OSError as error:
-        report.add(
-            Severity.ERROR, project.loaded.problem("data.train", f"the data cannot be prepared: {error}")
-        )
+        text, remedy = f"the data cannot be prepared: {error}", "See to it that .loops can be written"
+        report.add(Severity.ERROR, project.loaded.problem("data.train", text, remedy))
         return
     finally:
         stopped.set()  # a check that is cancelled leaves no thread at work

@@ -96,6 +96,15 @@ async def test_nothing_works(make: Make, tmp_path: Path, monkeypatch: pytest.Mon
     assert traces(tmp_path) == []
 
 
+async def test_where_sandboxes_cannot_be_tried_it_is_said(make: Make) -> None:
+    project = make(more=TABLE)
+    (project.working_dir / ".loops").touch()
+    [finding] = (await checked(project)).findings
+    assert (finding.severity, finding.key) == (Severity.ERROR, "runtime.config.sandbox")
+    assert finding.line is not None
+    assert finding.remedy
+
+
 @pytest.mark.parametrize(
     ("limits", "severity", "remedy"),
     [
