@@ -30,14 +30,16 @@ ROOT = Path(__file__).parents[2]
 #: A benchmark may take so many times what it takes on a quiet machine.
 PATIENCE = 4.0
 LEAST_SECONDS = 120.0
-#: Above this load for each core, before a benchmark begins, its figures are noted as a busy machine's.
-BUSY_LOAD = 0.5
+#: Above this share of the cores, just before a benchmark begins, its figures are noted as a busy machine's.
+BUSY_SHARE = 0.15
+#: How long the machine is looked at before a benchmark: the load average still knows the one before it.
+LOOK_SECONDS = 2.0
 TAIL = 300  # characters of what a failed one said
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """``found`` is the benchmark's JSON; None where it failed, and ``problem`` says how."""
+    """``found`` is the benchmark's JSON; None where it failed, and ``problem`` says how. ``load``: see :func:`in_use`."""
 
     bench: Bench
     found: Any
@@ -47,7 +49,7 @@ class Ran:
 
     @property
     def busy(self) -> bool:
-        return self.load > BUSY_LOAD * cores()
+        return self.load > BUSY_SHARE * cores()
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each figure."""
@@ -75,10 +77,25 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def in_use(seconds: float) -> float:
+    """How many cores are in use for so many seconds; the load of the last minute where the system does not tell."""
+    stat = Path("/proc/stat")
+    if not stat.exists():
+        return os.getloadavg()[0]
+
+    def busy() -> float:
+        user, nice, system, _, _, irq, softirq, steal = map(int, stat.read_text().split()[1:9])
+        return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+
+    before = busy()
+    time.sleep(seconds)
+    return (busy() - before) / seconds
+
+
 def run(bench: Bench, quick: bool) -> Ran:
     """One benchmark in a process group of its own, which is ended with it."""
     command = [sys.executable, "-m", bench.module, *bench.arguments(quick), "--json"]
-    load, began = os.getloadavg()[0], time.monotonic()
+    load, began = in_use(LOOK_SECONDS), time.monotonic()
     process = subprocess.Popen(
         command,
         cwd=ROOT,
@@ -170,7 +187,7 @@ Ratios compare two things in one run, in turns, so that they hold on other machi
 {table(ran, BENCHES)}
 
 Each is there alone, too, as `uv run python -m tests.bench.<name>` (`--json` for all its figures, `--help` for its
-arguments). Load is that of the machine before it began.
+arguments). Load is how many cores were in use just before it began.
 
 | benchmark | measures | with | took | load |
 |---|---|---|---|---|
