@@ -27,7 +27,7 @@ WORSE_VALIDATIONS = 2  # in a row
 WORSE_BY = 0.01  # of the best validation loss
 REFUSED_SHARE = 0.01  # of the training rows
 ALIKE_RUN = 6  # finished groups in a row
-MANY_UNUSABLE = (16, 0.5)  # of so many of the newest groups, this share
+MANY_UNUSABLE = (16, 0.5)  # of so many of the newest groups, more than this share
 ADVICE_GROUPS = 12  # the newest ones, from which the advice is drawn: what the policy does now
 TASK_GROUPS = 3  # newest groups of one task, all alike
 SEGMENTS = 1.05  # an attempt
@@ -187,7 +187,7 @@ def _groups_alike(ended: Sequence[GroupRow]) -> Iterable[Finding]:
         return
     window = ended[-MANY_UNUSABLE[0] :]
     unusable = [group for group in window if group.reason in UNUSABLE]
-    if len(window) == MANY_UNUSABLE[0] and len(unusable) / len(window) >= MANY_UNUSABLE[1]:
+    if len(window) == MANY_UNUSABLE[0] and len(unusable) / len(window) > MANY_UNUSABLE[1]:
         same = sum(group.reason == "no_variance" for group in unusable)
         yield Finding(
             Tone.WARN,

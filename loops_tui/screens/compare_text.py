@@ -16,7 +16,7 @@ from loops_tui.widgets.line_plot import Series, empty_plot, plot_lines
 from loops_tui.widgets.safe_text import safe
 from loops_tui.widgets.spans import Line, Span, pad, plain, width_of
 from loops_tui.widgets.wrapping import wrap
-from loops_tui.wording import duration, number, run_state, signed
+from loops_tui.wording import elapsed, number, run_state, signed
 
 LEFT, RIGHT = Tone.GOOD, Tone.ACCENT  # the tones of the two runs, in the plot and above their columns
 GLYPHS = ("●", "◆")  # and their marks, for where there are no colours
@@ -111,7 +111,7 @@ def _figures(view: CompareView) -> Iterator[tuple[str, Line | str, Line | str]]:
 
     yield both("state", lambda side: run_state(side.run.state))
     yield both("steps", lambda side: progress(side.run))
-    yield both("time taken", lambda side: duration(side.run.seconds(now)))
+    yield both("time taken", lambda side: elapsed(side.run.seconds(now)))
     yield both("model", lambda side: safe(model_name(side.run.base_model), 60))
     yield both("Loops", lambda side: safe(side.run.scope, 20))
     for metric in view.metrics()[:1]:

@@ -265,7 +265,7 @@ def _spent(run: RunRow, width: int) -> list[Line]:
 
 
 def _against(label: str, used: float, most: object, width: int) -> list[Line]:
-    told = count(used) if used >= 1000 else number(used)
+    told = count(used) if used >= 1000 else number(used) if used >= 0.01 else "0.00"
     if not isinstance(most, int | float) or most <= 0:
         return [fact(label, told, width)]
     share = used / most

@@ -11,10 +11,12 @@ from loops_tui.screens.attempt_time import attempt_lines
 from loops_tui.screens.run_facts import health_lines, run_lines, step_lines
 from loops_tui.screens.run_read import RunView
 from loops_tui.screens.run_supervised import data_lines
-from loops_tui.screens.run_text import LEVELS, header, log_line
+from loops_tui.screens.run_text import LEVELS, header, log_line, wrapped_log_line
 from loops_tui.theme import Tone
 from loops_tui.widgets.search_view import SearchView
 from loops_tui.widgets.spans import Line, SpanPane, SpanView, entitle
+
+WHOLE_LINES_FROM = 10  # rows of the log's pane: with fewer of them, more lines are worth more than whole ones
 
 
 class RunHeader(SpanPane):
@@ -104,6 +106,7 @@ class LogPane(SearchView):
         self.follow = True
         self._seen = 0
         self._all: list[tuple[str, Line]] = []
+        self._room = 0  # columns to which its lines are broken; 0: each is one line, cut at the edge
         self.level = LEVELS[0]
 
     def write(self, view: RunView) -> None:
@@ -113,6 +116,14 @@ class LogPane(SearchView):
             self._all.extend((row.level, log_line(row)) for row in fresh)
             self._show_level()
         self.entitle()
+
+    def on_resize(self) -> None:
+        """Where there is room for whole lines, they are whole."""
+        width, height = self.scrollable_content_region.size
+        room = width if height >= WHOLE_LINES_FROM else 0
+        if room != self._room:
+            self._room = room
+            self._show_level()
 
     def turn_level(self) -> None:
         """Show from the next level on."""
@@ -129,4 +140,6 @@ class LogPane(SearchView):
         lines = [line for level, line in self._all if shown is None or level in shown]
         if not lines and self._all:
             lines = [(("no such line", Tone.DIM),)]
+        if self._room:
+            lines = [part for line in lines for part in wrapped_log_line(line, self._room)]
         self.show(lines)

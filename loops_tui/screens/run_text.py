@@ -197,6 +197,15 @@ def log_line(row: LogRow) -> Line:
     )
 
 
+def wrapped_log_line(line: Line, width: int) -> list[Line]:
+    """A line of the log in as many lines as it takes, its text below itself."""
+    *head, (text, tone) = line
+    indent = width_of(tuple(head))
+    first, *rest = wrap(text, max(20, width - indent))
+    below: list[Line] = [((" " * indent, Tone.PLAIN), (piece, tone)) for piece in rest]
+    return [(*head, (first, tone)), *below]
+
+
 def curve_words(points: Sequence[tuple[float, float]], lower_is_better: bool, room: int) -> str:
     """First, last and best of a curve, shorter where that is too long for ``room`` cells."""
     if not points:

@@ -16,7 +16,7 @@ from loops_tui.screens.runs_read import RunEntry
 from loops_tui.screens.runs_spend import share_spent, spent_cell, spent_line
 from loops_tui.theme import Tone
 from loops_tui.widgets.safe_text import safe
-from loops_tui.widgets.spans import Line, Span, plain
+from loops_tui.widgets.spans import Line, Span, plain, width_of
 from loops_tui.widgets.spark import Spark
 from loops_tui.widgets.virtual_table import Cells, Column
 from loops_tui.widgets.wrapping import wrap
@@ -149,32 +149,38 @@ def _alarms(entry: RunEntry, width: int, acts: bool) -> list[Line]:
             more = "…" if place == 1 and len(pieces) > 2 else ""
             lines.append((("! " if place == 0 else "  ", tone), (piece + more, tone)))
     if entry.left_behind or run.state is RunState.INTERRUPTED:
-        lines.append(_left(entry, acts))
+        lines.extend(_left(entry, width, acts))
     return lines
 
 
-def _left(entry: RunEntry, acts: bool) -> Line:
-    """What a run left, and the keys for it."""
+def _left(entry: RunEntry, width: int, acts: bool) -> list[Line]:
+    """What a run left, and the keys for it: in one line where that has room."""
 
     def key(words: str) -> str:
         return f" ({words})" if acts else ""
 
     run, leases, checkpoint = entry.run, entry.leases, entry.checkpoint
-    spans: list[Span] = [("! left ", Tone.BAD) if entry.left_behind else ("  left ", Tone.DIM)]
-    dot: Span = (" · ", Tone.FAINT)
+    left: Span = ("! left ", Tone.BAD) if entry.left_behind else ("  left ", Tone.DIM)
+    parts: list[Line] = []
     if leases.live:
-        spans.extend(((counted(leases.live, "sandbox") + key("c cleans up"), Tone.BAD), dot))
+        parts.append(plain(counted(leases.live, "sandbox") + key("c cleans up"), Tone.BAD))
     if leases.lost:
-        spans.extend(((f"{leases.lost} that could not be released" + key("c tries again"), Tone.BAD), dot))
+        parts.append(plain(f"{leases.lost} that could not be released" + key("c tries again"), Tone.BAD))
     if checkpoint is not None:
         again = run.step - checkpoint.step
         after = f" and {counted(again, 'step')} after it" if again > 0 else ""
-        spans.extend(((f"{safe(checkpoint.name, 40)}{after}", Tone.PLAIN), (key("r resumes"), Tone.DIM)))
+        parts.append(((f"{safe(checkpoint.name, 40)}{after}", Tone.PLAIN), (key("r resumes"), Tone.DIM)))
     else:
-        spans.append(
-            (f"{counted(run.step, 'step')}, no checkpoint" + key("r trains it from the beginning"), Tone.DIM)
-        )
-    return tuple(spans)
+        none = f"{counted(run.step, 'step')}, no checkpoint" + key("r trains it from the beginning")
+        parts.append(plain(none, Tone.DIM))
+    lines: list[Line] = []
+    for part in parts:
+        longer: Line = (*lines[-1], (" · ", Tone.FAINT), *part) if lines else ()
+        if lines and width_of(longer) <= width:
+            lines[-1] = longer
+        else:
+            lines.append((left if not lines else ("       ", Tone.PLAIN), *part))
+    return lines
 
 
 def _facts(entry: RunEntry, own_pid: int) -> list[Line]:

@@ -46,8 +46,15 @@ def wrap(text: str, width: int) -> Iterator[str]:
             yield piece_of(rest[:space])
             rest, piece_of = rest[space + 1 :], AfterSpace
         else:
+            cut = _behind_a_part(rest, cut) or cut
             yield piece_of(rest[:cut])
             rest, piece_of = rest[cut:], Continued
+
+
+def _behind_a_part(text: str, cut: int) -> int:
+    """Where a path or a dotted key that does not fit ``cut`` characters ends a part of its own; 0: nowhere near."""
+    part = max(text.rfind(sign, cut // 3, cut) for sign in "/.")
+    return part + 1 if text[part + 1 : part + 2].isalpha() else 0
 
 
 def _cells_to_index(text: str, width: int) -> int:

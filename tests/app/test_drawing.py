@@ -175,3 +175,16 @@ def test_wrapped_spans_keep_their_tones() -> None:
     assert all(width_of(line) <= 4 for line in lines)
     joined = [(char, tone) for line in lines for text, tone in line for char in text]
     assert joined == [(char, tone) for text, tone in spans for char in text]
+
+
+def test_a_path_and_a_dotted_key_are_broken_behind_their_parts() -> None:
+    assert list(wrap("runtime.config.agent_timeout_seconds", 34)) == [
+        "runtime.config.",
+        "agent_timeout_seconds",
+    ]
+    assert list(wrap("/home/ann/agents/tool_agent/tasks.jsonl", 30)) == [
+        "/home/ann/agents/tool_agent/",
+        "tasks.jsonl",
+    ]
+    assert list(wrap("0.123456789", 8)) == ["0.123456", "789"]
+    assert list(wrap("x" * 20, 8)) == ["x" * 8, "x" * 8, "x" * 4]

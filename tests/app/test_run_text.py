@@ -14,6 +14,7 @@ from engine.store.rows import (
     EvalRow,
     GroupRow,
     GroupState,
+    LogRow,
     RunState,
     StepRow,
 )
@@ -23,8 +24,16 @@ from loops_tui.screens.attempt_time import attempt_lines, timeline
 from loops_tui.screens.run_curves import FIGURES, group_parts, series_of, time_parts
 from loops_tui.screens.run_facts import run_lines, step_lines
 from loops_tui.screens.run_read import RunView, RunWish
-from loops_tui.screens.run_text import asked_words, curve_words, header, step_counts
+from loops_tui.screens.run_text import (
+    asked_words,
+    curve_words,
+    header,
+    log_line,
+    step_counts,
+    wrapped_log_line,
+)
 from loops_tui.theme import Tone
+from loops_tui.widgets.line_search import LineSearch
 from loops_tui.widgets.spans import text_of
 from tools.sample_store import run_row
 
@@ -316,3 +325,19 @@ def test_what_does_not_fit_the_header_is_left_out_whole() -> None:
             " ! reward climbs faster than the task should allow: read transcripts; …",
             " ! reward climbs faster than the task should allow: read …",
         )
+
+
+def test_a_line_of_the_log_is_whole_where_there_is_room_for_lines() -> None:
+    text = "Run r failed: the local Loops server ended (killed by signal 9); its log is /home/ann/.loops/loops-server.log"
+    lines = wrapped_log_line(log_line(LogRow(1, "r", NOW, "error", "host", text)), 78)
+    words = [text_of(line) for line in lines]
+    assert all(len(line) <= 78 for line in words)
+    assert len(words) == 2
+    assert " ".join(line[20:].strip() for line in words) == text
+    (match,), _ = LineSearch(lines).find(text[-60:])
+    assert {part.line for part in match} == {0, 1}  # found across the break
+
+
+def test_the_first_minutes_of_a_budget_are_no_power_of_ten() -> None:
+    view = view_of(run_spend={"hours": 0.0031, "sandbox_hours": 0.0})
+    assert "hours                0.00" in "\n".join(text_of(line) for line in run_lines(view, 25))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.store.leases import LeaseCounts
 from engine.store.rows import RunState
 from engine.store.store import Store
 from loops_tui.screens.run import RunScreen
@@ -66,6 +67,19 @@ def test_the_best_reward_is_not_below_the_first_or_last() -> None:
     for rewards, best in (((0.2, 0.5), "0.90"), ((0.2, 0.95), "0.95"), ((), "0.90"), ((math.nan,), "0.90")):
         shown = "\n".join(text_of(line) for line in details(RunEntry(run, rewards, None, 0.0), 1, 80))
         assert f"0.90 → 0.70  best {best}" in shown
+
+
+def test_what_an_interrupted_run_left_is_whole_at_80_columns() -> None:
+    run = run_row("r", "demo", RunState.INTERRUPTED, Path("/"), step=7, max_steps=25)
+    entry = RunEntry(run, (), None, 0.0, leases=LeaseCounts(live=128))
+    lines = [text_of(line) for line in details(entry, 1, 76)]
+    assert all(len(line) <= 76 for line in lines)
+    assert "! left 128 sandboxes (c cleans up)" in lines
+    assert "       7 steps, no checkpoint (r trains it from the beginning)" in lines
+    wide = [text_of(line) for line in details(entry, 1, 110)]
+    assert (
+        "! left 128 sandboxes (c cleans up) · 7 steps, no checkpoint (r trains it from the beginning)" in wide
+    )
 
 
 async def test_the_cursor_stays_on_its_run_when_others_appear(project: Path, store: Store) -> None:
