@@ -209,7 +209,7 @@ def _tasks_alike(ended: Sequence[GroupRow]) -> Iterable[Finding]:
     if dead and len(tasks) > 1:
         named = ", ".join(f"{task} ({number(mean)})" for task, mean in list(dead.items())[:4])
         more = f" and {len(dead) - 4} more" if len(dead) > 4 else ""
-        many = "task scores" if len(dead) == 1 else "tasks score"
+        many = "tasks scores" if len(dead) == 1 else "tasks score"
         yield Finding(
             Tone.INFO,
             f"{len(dead)} of {len(tasks)} {many} alike every time",

@@ -98,3 +98,16 @@ def _group(view: TranscriptView, width: int) -> list[Line]:
         left: Line = ((f"{mark} #{row.attempt} ", Tone.STRONG if here else Tone.DIM), *attempt_state(row))
         lines.append(spread(left, ((number(row.reward), Tone.STRONG if here else Tone.PLAIN),), width))
     return lines
+
+
+def nothing_lines(view: TranscriptView) -> list[Line]:
+    """Why there is no conversation to show."""
+    if view.attempt is None:
+        return [(), plain("This attempt is not in the store.", Tone.DIM)]
+    if view.attempt.ended_at is None:
+        return [(), plain(f"Nothing said yet: the attempt is {view.attempt.state}.", Tone.DIM)]
+    lines = [(), plain("No transcript of this attempt was kept.", Tone.STRONG), ()]
+    lines.append(plain('[output] trace = "full" keeps every one, "samples" a few, "off" none.', Tone.DIM))
+    if view.attempt.error:
+        lines.extend([(), plain(safe(view.attempt.error, 600), Tone.BAD)])
+    return lines

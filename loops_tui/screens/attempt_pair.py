@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 
 from loops_tui.feed import ReadPlan
-from loops_tui.screens.attempt_facts import transcript_header
+from loops_tui.screens.attempt_facts import nothing_lines, transcript_header
 from loops_tui.screens.attempt_pair_read import Difference, PairView, PairWatch
 from loops_tui.screens.base import Banner, FedScreen, TopLine
 from loops_tui.screens.transcript_read import TranscriptView, Want
@@ -56,6 +56,9 @@ class DifferenceLine(SpanPane):
 def difference_line(view: PairView) -> Line:
     """The first difference in words."""
     if view.left.transcript is None or view.right.transcript is None:
+        attempts = (view.left.attempt, view.right.attempt)
+        if any(attempt is not None and attempt.ended_at is None for attempt in attempts):
+            return plain(" nothing to compare yet: they are not both at their end", Tone.DIM)
         return plain(" no transcript of one of the two was kept", Tone.WARN)
     found = view.difference
     if found is None:
@@ -186,8 +189,7 @@ class AttemptPairScreen(FedScreen):
         heading.recompose_lines()
         entitle(pane, f"#{view.want.attempt}")
         if changed:
-            nothing = [(), plain("No transcript of this attempt was kept.", Tone.DIM)]
-            pane.show(nothing if view.layout is None else view.layout.lines, keep=not fresh)
+            pane.show(nothing_lines(view) if view.layout is None else view.layout.lines, keep=not fresh)
 
     def on_resize(self) -> None:
         self.call_after_refresh(self.app.poke)

@@ -11,7 +11,7 @@ from textual.containers import Horizontal
 
 from loops_tui.clipboard import Copied, copy_text, save_text
 from loops_tui.feed import ReadPlan
-from loops_tui.screens.attempt_facts import fact_lines, transcript_header
+from loops_tui.screens.attempt_facts import fact_lines, nothing_lines, transcript_header
 from loops_tui.screens.base import Banner, FedScreen, TopLine
 from loops_tui.screens.transcript_read import TranscriptView, TranscriptWatch, Want, extremes
 from loops_tui.screens.transcript_text import MODES, turn_source, whole_source
@@ -20,7 +20,7 @@ from loops_tui.widgets.filter_line import FilterLine
 from loops_tui.widgets.key_bar import KeyBar
 from loops_tui.widgets.safe_text import safe, safe_block
 from loops_tui.widgets.search_view import SearchView
-from loops_tui.widgets.spans import Line, SpanPane, plain
+from loops_tui.widgets.spans import Line, SpanPane
 
 if TYPE_CHECKING:
     from engine.store.queries import StoreReader
@@ -151,7 +151,7 @@ class TranscriptScreen(FedScreen):
         self.view = view
         fresh = self._shown != (view.want.group_id, view.want.attempt)
         if fresh or before is None or before.layout is not view.layout:
-            lines = view.layout.lines if view.layout is not None else self._nothing(view)
+            lines = view.layout.lines if view.layout is not None else nothing_lines(view)
             search = None if view.layout is None else view.layout.search
             self.conversation.show(lines, keep=not fresh, search=search)
             self._shown = (view.want.group_id, view.want.attempt)
@@ -181,17 +181,6 @@ class TranscriptScreen(FedScreen):
         if wanted:
             self.query_one(FilterLine).value = self.conversation.needle
             self._say_matches()
-
-    def _nothing(self, view: TranscriptView) -> list[Line]:
-        if view.attempt is None:
-            return [(), plain("This attempt is not in the store.", Tone.DIM)]
-        if view.attempt.ended_at is None:
-            return [(), plain(f"Nothing said yet: the attempt is {view.attempt.state}.", Tone.DIM)]
-        lines = [(), plain("No transcript of this attempt was kept.", Tone.STRONG), ()]
-        lines.append(plain('[output] trace = "full" keeps every one, "samples" a few, "off" none.', Tone.DIM))
-        if view.attempt.error:
-            lines.extend([(), plain(safe(view.attempt.error, 600), Tone.BAD)])
-        return lines
 
     def on_resize(self) -> None:
         self.call_after_refresh(self.app.poke)

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from engine.store.rows import TranscriptRow
+from engine.store.rows import AttemptRow, AttemptState, TranscriptRow
 from engine.store.store import Store
 from loops_tui.app import LoopsApp
-from loops_tui.screens.attempt_pair import AttemptPairScreen
-from loops_tui.screens.attempt_pair_read import first_difference
+from loops_tui.screens.attempt_facts import nothing_lines
+from loops_tui.screens.attempt_pair import AttemptPairScreen, difference_line
+from loops_tui.screens.attempt_pair_read import PairView, first_difference
 from loops_tui.screens.transcript import TranscriptScreen
 from loops_tui.screens.transcript_read import TranscriptView, Want
 from loops_tui.screens.transcript_text import lay_out
@@ -66,6 +67,15 @@ async def open_pair(pilot: Pilot[int], app: LoopsApp) -> AttemptPairScreen:
     await until(pilot, lambda: isinstance(app.screen, AttemptPairScreen), "the pair opens")
     assert isinstance(app.screen, AttemptPairScreen)
     return app.screen
+
+
+def test_an_attempt_at_work_is_not_said_to_have_no_transcript() -> None:
+    at_work = AttemptRow("r", 0, 0, AttemptState.SAMPLING)
+    view = TranscriptView(Want(0, 0, 60, "text"), None, [], at_work, None, None)
+    words = text_of(difference_line(PairView(view, view, None)))
+    assert words == " nothing to compare yet: they are not both at their end"
+    told = [text_of(line) for line in nothing_lines(view)]
+    assert told == ["", "Nothing said yet: the attempt is sampling."]
 
 
 async def test_side_by_side_with_the_best_one(project: Path) -> None:

@@ -104,7 +104,7 @@ def test_most_groups_teach_nothing() -> None:
 def test_a_task_that_always_scores_alike_is_named() -> None:
     groups = [*alike(3, 0.0, "hopeless"), *trained(3, "fine"), *alike(2, 1.0, "young")]
     words = said(groups=groups)
-    assert "1 of 3 task scores alike every time" in words
+    assert "1 of 3 tasks scores alike every time" in words
     assert "hopeless (0.00)" in words
     assert "young" not in words
     assert said(groups=[*alike(2, 0.0, "hopeless"), *trained(3, "fine")]) == ""
