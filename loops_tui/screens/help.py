@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from rich.cells import cell_len
 from textual.app import ComposeResult
@@ -12,10 +12,13 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen, Screen
 
 from loops_tui.theme import Tone
-from loops_tui.widgets.key_bar import key_name
+from loops_tui.widgets.key_bar import in_ascii, key_name
 from loops_tui.widgets.safe_text import safe
 from loops_tui.widgets.spans import Line, SpanView, plain
 from loops_tui.widgets.wrapping import wrap
+
+if TYPE_CHECKING:
+    from loops_tui.app import LoopsApp
 
 SECTIONS = {
     "table": "In a table",
@@ -33,7 +36,11 @@ FRAME_WIDTH = 6  # border, padding, scroll bar
 
 
 def help_lines(
-    screen: Screen[object], keymap: Mapping[str, Sequence[str]] | None = None, room: int = 200
+    screen: Screen[object],
+    keymap: Mapping[str, Sequence[str]] | None = None,
+    room: int = 200,
+    *,
+    ascii: bool = False,
 ) -> list[Line]:
     """The keys by section, the screen's own first; words wrapped to ``room`` cells. Keys that do nothing right now, and
     those that the user's keymap has moved, are marked so."""
@@ -47,7 +54,7 @@ def help_lines(
             binding.action, ([], binding.tooltip or binding.description, active.enabled, binding.id)
         )
         # Not key_display: the line of keys names a pair with it ("[ ]"), here each key stands for itself.
-        name = key_name(binding.key)
+        name = in_ascii(key_name(binding.key)) if ascii else key_name(binding.key)
         if name not in keys:
             keys.append(name)
     lines: list[Line] = []
@@ -88,7 +95,8 @@ class HelpScreen(ModalScreen[None]):
     def __init__(self, about: Screen[object], keymap: Mapping[str, Sequence[str]] | None = None) -> None:
         super().__init__()
         sheet = min(SHEET_WIDTH, about.size.width * 96 // 100)
-        self._lines = help_lines(about, keymap, sheet - FRAME_WIDTH - KEYS_WIDTH)
+        ascii = cast("LoopsApp", about.app).options.ascii
+        self._lines = help_lines(about, keymap, sheet - FRAME_WIDTH - KEYS_WIDTH, ascii=ascii)
 
     def compose(self) -> ComposeResult:
         with Vertical() as sheet:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from textual import events
 from textual.screen import Screen
@@ -12,6 +12,8 @@ from loops_tui.widgets.spans import Line, Span, SpanPane, width_of
 
 if TYPE_CHECKING:
     from textual.binding import ActiveBinding
+
+    from loops_tui.app import LoopsApp
 
 _NAMES = {
     "space": "space",
@@ -32,6 +34,11 @@ def key_name(key: str) -> str:
     """A key as it is written on a keyboard."""
     first = key.split(",", maxsplit=1)[0]
     return _NAMES.get(first, first.replace("ctrl+", "^"))
+
+
+def in_ascii(name: str) -> str:
+    """A key's name where its sign cannot be shown; an arrow's stand-in tells as much as the arrow."""
+    return name.replace("↵", "enter")
 
 
 class KeyBar(SpanPane):
@@ -84,6 +91,8 @@ class KeyBar(SpanPane):
 
     def _entry(self, active: ActiveBinding) -> Line:
         name = active.binding.key_display or key_name(active.binding.key)
+        if cast("LoopsApp", self.app).options.ascii:
+            name = in_ascii(name)
         return ((name, Tone.ACCENT), (f" {active.binding.description}", Tone.DIM))
 
     def on_click(self, event: events.Click) -> None:

@@ -8,9 +8,13 @@ import pytest
 from rich.cells import cell_len
 
 import loops_tui
+from loops_tui.app import LoopsApp
 from loops_tui.glyphs import to_ascii, wants_ascii
+from loops_tui.link import open_store
+from loops_tui.options import Options
 from loops_tui.widgets.spark import BLOCKS
 from loops_tui.widgets.step_bar import SHADES, share_shade
+from tests.app.conftest import FakeHosting, until_shown
 
 EVERYTHING = "".join(
     chr(code) for code in range(0x20, 0x30000) if not 0xD800 <= code < 0xE000 and chr(code).isprintable()
@@ -72,3 +76,11 @@ def test_the_shades_of_a_step_and_of_shares_stay_apart() -> None:
 
 def test_an_open_directory_does_not_look_like_a_checked_config() -> None:
     assert len({to_ascii(char) for char in "▾▸✓"}) == 3
+
+
+async def test_the_key_that_opens_is_named_where_its_sign_cannot_be_shown(project: Path) -> None:
+    app = LoopsApp(project, lambda: open_store(project), FakeHosting, options=Options(ascii=True))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_shown(pilot, app, "tool_agent", "enter Open")
+        await pilot.press("question_mark")
+        await until_shown(pilot, app, "  enter           Open this row")
