@@ -70,6 +70,10 @@ def _off(found: Any) -> float:
     return max(abs(amount["off"]) for one in found for amount in one["amounts"].values())
 
 
+def _unlikely(found: Any) -> float:
+    return sum(one["likely"] is not None and not one["likely"]["holds"] for one in found)
+
+
 BENCHES: tuple[Bench, ...] = (
     Bench(
         "schedule",
@@ -212,14 +216,12 @@ BENCHES: tuple[Bench, ...] = (
     Bench(
         "estimates",
         "the estimate of a check against what the next run does, after one earlier run",
-        60,
-        (Figure("worst amount, off by", _off, "", 0.25),),
-        full=(
-            "examples/in_process_direct/train.toml",
-            "examples/tool_agent/train_async.toml",
-            "--steps",
-            "2",
+        100,
+        (
+            Figure("worst amount, off by", _off, "", 0.25),
+            Figure("runs outside of the attempts called likely", _unlikely, "", 0),
         ),
+        full=("examples/in_process_direct/train.toml", "examples/tool_agent/train_async.toml"),
         quick=("examples/in_process_direct/train.toml", "--steps", "2"),
     ),
     Bench(
@@ -276,6 +278,10 @@ SEPARATE: Sequence[tuple[str, str]] = (
     (
         "python -m tests.bench.tool_agent_learning --mode both --seed 1 --json",
         "held-out reward of the tool agent before and after training, sync and async, and how long each takes",
+    ),
+    (
+        "python -m tests.bench.estimates",
+        "the estimate against the next run, for every example that needs no account: attempts, calls, tokens, time",
     ),
     ("python -m tests.faults.kill_sandboxes", "sandboxes left after kill -9 and cleanup: 0"),
     ("python -m tests.faults.kill_runs", "runs and sandboxes after kill -9 of their process"),
