@@ -64,7 +64,8 @@ class Settings(Section):
         description="Bounds that end a run cleanly.",
     )
     prices: PriceSettings = Field(
-        default_factory=lambda: PriceSettings.model_validate({}), description="What things cost, for display."
+        default_factory=lambda: PriceSettings.model_validate({}),
+        description="What things cost, for display and for [budget] max_cost.",
     )
     providers: ProviderSettings = Field(
         default_factory=lambda: ProviderSettings.model_validate({}),

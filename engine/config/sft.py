@@ -142,7 +142,8 @@ class SftSettings(Section):
         description="Bounds that end a run cleanly.",
     )
     prices: PriceSettings = Field(
-        default_factory=lambda: PriceSettings.model_validate({}), description="What things cost, for display."
+        default_factory=lambda: PriceSettings.model_validate({}),
+        description="What things cost, for display and for [budget] max_cost.",
     )
 
 

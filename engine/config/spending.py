@@ -21,7 +21,9 @@ class BudgetSettings(Section):
         None, gt=0, description="Hours that sandboxes may exist, summed over all of them. Default: no bound."
     )
     max_tokens: int | None = Field(
-        None, ge=1, description="Tokens of all model calls together, prompts and replies. Default: no bound."
+        None,
+        ge=1,
+        description="Tokens of all model calls together, prompts and replies; fine-tuning makes none. Default: no bound.",
     )
     max_cost: float | None = Field(
         None,
