@@ -118,7 +118,7 @@ class RunWatch:
         self._steps: list[StepRow] = []
         self._names: set[str] = set()
         self._log: list[LogRow] | None = None
-        self._phase: tuple[tuple[bool, str], float | None] | None = None
+        self._phase: tuple[tuple[bool, str, int], float | None] | None = None
         self._counted: tuple[float, Mapping[float, int]] | None = None
         self._exploits = ExploitWatch(run_id)
         self._resumes = 0  # of the run, when it was last looked at
@@ -212,7 +212,8 @@ class RunWatch:
             return steps[-1].started_at
         if run.phase == "training" and progress.ready_at is not None:
             return progress.ready_at
-        phase = (run.state.final, run.phase)  # a run that is taken up again begins another one
+        # A run that is taken up again begins another one, and so does each step, though others were between unseen.
+        phase = (run.state.final, run.phase, run.step)
         if self._phase is None or self._phase[0] != phase:
             # What was there from the first look on may be older than that: nothing is said then.
             self._phase = (phase, None if self._phase is None else now)

@@ -225,11 +225,11 @@ def test_a_run_that_ended_before_its_last_step_says_what_ended_it() -> None:
     solved = {"ended_by": "[training] max_consecutive_unusable_groups"}
     (finding,) = found(state=RunState.DONE, step=18, max_steps=400, info=solved)
     assert finding.text == (
-        "ended after step 18 by [training] max_consecutive_unusable_groups: its last groups all earned the best "
-        "reward, these tasks have nothing left to teach"
+        "ended after step 18: its last groups all earned the best reward, these tasks have nothing left to teach "
+        "([training] max_consecutive_unusable_groups)"
     )
     spent = {"ended_by": "[budget] max_hours"}
     words = said(state=RunState.STOPPED, step=18, max_steps=400, info=spent)
-    assert "ended after step 18 by [budget] max_hours: that budget is used up" in words
+    assert "ended after step 18: its budget is used up ([budget] max_hours)" in words
     assert found(state=RunState.DONE, step=400, max_steps=400, info=spent) == []
     assert found(step=18, max_steps=400, info=solved) == []  # it was resumed

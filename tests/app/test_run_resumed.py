@@ -53,3 +53,21 @@ def test_steps_that_are_done_again_are_read_again(tmp_path: Path) -> None:
         recorder.step(StepRow(RUN, 3, "done", now - 5, now, 3, {"reward/mean": 0.9}))
         recorder.flush_blocking()
         assert [row.metrics["reward/mean"] for row in watch.read(reader, RunWish()).steps] == [0.1, 0.1, 0.9]
+
+
+def test_a_phase_that_comes_again_in_each_step_has_not_lasted_since_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [1_000_000.0]
+    monkeypatch.setattr(time, "time", lambda: clock[0])
+    with Store.open(tmp_path) as store:
+        store.create_run(run_row(RUN, "demo", RunState.RUNNING, tmp_path, max_steps=99))
+        store.claim(RUN, a_host("first"))
+        recorder = store.recorder(RUN, files=False)
+        watch, reader = RunWatch(RUN), store.reader()
+        watch.read(reader, RunWish())
+        for step in range(1, 5):  # the watch never looks while it samples
+            clock[0] += 10
+            recorder.run(step=step, phase="publishing")
+            recorder.flush_blocking()
+            assert watch.read(reader, RunWish()).phase_since == clock[0]
