@@ -16,6 +16,7 @@ from engine.checking.output import check_output
 from engine.checking.rendering import check_rendering
 from engine.checking.sandboxes import check_sandboxes
 from engine.checking.starting import Reach, check_start, reach_baseten
+from engine.config.any_recipe import uncounted_costs
 from engine.config.environment import env_file_doubts
 from engine.config.problems import ConfigError, Problem
 from engine.config.report import CheckReport, Severity
@@ -50,6 +51,8 @@ async def check(
     report = CheckReport()
     for doubt in env_file_doubts(project.loaded.env_files):
         report.add(Severity.WARNING, doubt)
+    for doubt in uncounted_costs(project.config, project.scope):
+        report.add(Severity.WARNING, project.loaded.problem(doubt.key or "", doubt.text, doubt.remedy))
     if project.scope == "local":
         check_local_model(project, report)
         await check_start(project, report, local)

@@ -56,10 +56,23 @@ def _budget_problems(settings: AnySettings, scope: EffectiveScope) -> Iterator[P
         )
 
 
+def uncounted_costs(settings: AnySettings, scope: EffectiveScope) -> Iterator[Problem]:
+    """What a bound on the cost leaves out, because only some of the prices are given."""
+    if settings.budget.max_cost is None or scope == "local":
+        return
+    missing = sorted(name for name in _prices_of(settings, scope) if getattr(settings.prices, name) is None)
+    if missing:
+        yield Problem(
+            f"[budget] max_cost counts only part of the cost: [prices] has no {', no '.join(missing)}",
+            key="budget.max_cost",
+            remedy="Give the prices that are missing, 0 for what costs nothing",
+        )
+
+
 def _prices_of(settings: AnySettings, scope: EffectiveScope) -> set[str]:
     """The prices that a run's cost is made of."""
     if scope == "dedicated":
-        prices = {"trainer_hour", "sampler_hour"}
+        prices = {"trainer_hour"} | ({"sampler_hour"} if isinstance(settings, Settings) else set())
     else:
         prices = {"trained_million"}
         if isinstance(settings, Settings):

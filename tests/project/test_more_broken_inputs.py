@@ -320,6 +320,26 @@ def test_lines_of_a_env_file_that_set_nothing_are_told(tmp_path: Path) -> None:
     assert report.ok
 
 
+@pytest.mark.parametrize(
+    ("prices", "missing"),
+    [
+        ("trainer_hour = 1.0\n", "no sampler_hour"),
+        ("sandbox_gb_hour = 1.0\ntrainer_hour = 1.0\nsampler_hour = 0\n", None),
+    ],
+)
+async def test_a_cost_that_is_counted_in_part_is_a_warning(
+    tmp_path: Path, prices: str, missing: str | None
+) -> None:
+    write_project(tmp_path)
+    config('"local"', '"dedicated"', f"[budget]\nmax_cost = 5.0\n[prices]\n{prices}")(tmp_path)
+    project = load(tmp_path / "train.toml", working_dir=tmp_path)
+    report = await project.check(loops=False)
+    project.close()
+    told = [finding for finding in report.findings if finding.key == "budget.max_cost"]
+    assert [(finding.severity, finding.line) for finding in told] == ([("warning", 16)] if missing else [])
+    assert all(str(missing) in finding.text for finding in told)
+
+
 @pytest.mark.parametrize("there", [".loops", ".loops/loops.db"])
 def test_a_store_that_cannot_be_made_is_an_error(tmp_path: Path, there: str) -> None:
     write_project(tmp_path)
