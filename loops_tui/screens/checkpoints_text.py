@@ -173,5 +173,6 @@ EMPTY: Sequence[Line] = (
     plain("No checkpoints yet in this project.", Tone.STRONG),
     (),
     (("  [output] checkpoint_every = 5", Tone.ACCENT), ("   saves one every five steps", Tone.DIM)),
-    plain("  One is saved at the end of a run, too, and whenever a live run is asked for it.", Tone.DIM),
+    plain("  One is saved at the end of a run, too, and whenever a live run is asked", Tone.DIM),
+    plain("  for it.", Tone.DIM),
 )

@@ -155,14 +155,13 @@ def empty_lines(found: Found | None, scope: str) -> list[Line]:
     if found is None or not found.text.strip():
         return [
             plain("Type words: transcripts that hold all of them are found, the newest first.", Tone.DIM),
-            plain(
-                "The last word may be the beginning of one. Signs (=> or {{) are looked for in the newest transcripts.",
-                Tone.DIM,
-            ),
+            plain("The last word may be the beginning of one. Signs (=> or {{) are looked", Tone.DIM),
+            plain("for in the newest transcripts.", Tone.DIM),
         ]
     return [
         (("No transcript of ", Tone.PLAIN), (scope, Tone.PLAIN), (" holds ", Tone.PLAIN),
          (f"“{safe(found.text, 60)}”", Tone.ACCENT)),
         (),
-        plain('Only transcripts that were kept can be found: [output] trace = "full" keeps every one.', Tone.DIM),
+        plain("Only transcripts that were kept can be found:", Tone.DIM),
+        plain('[output] trace = "full" keeps every one.', Tone.DIM),
     ]  # fmt: skip

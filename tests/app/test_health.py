@@ -226,7 +226,7 @@ def test_a_run_that_ended_before_its_last_step_says_what_ended_it() -> None:
     (finding,) = found(state=RunState.DONE, step=18, max_steps=400, info=solved)
     assert finding.text == (
         "ended after step 18: its last groups all earned the best reward, these tasks have nothing left to teach "
-        "([training] max_consecutive_unusable_groups)"
+        "(max_consecutive_unusable_groups)"
     )
     spent = {"ended_by": "[budget] max_hours"}
     words = said(state=RunState.STOPPED, step=18, max_steps=400, info=spent)

@@ -10,13 +10,21 @@ from engine.store.rows import RunState, TranscriptRow
 from engine.store.search import SearchHit
 from engine.store.snippets import HIT_END, HIT_START
 from engine.store.store import Store
+from loops_tui.screens import checkpoints_text, runs_text
 from loops_tui.screens.run import RunScreen
 from loops_tui.screens.runs import RunsScreen
 from loops_tui.screens.search import QueryLine, SearchScreen
-from loops_tui.screens.search_text import from_first_hit, snippet, snippet_lines, texts_to_find
+from loops_tui.screens.search_text import (
+    Found,
+    empty_lines,
+    from_first_hit,
+    snippet,
+    snippet_lines,
+    texts_to_find,
+)
 from loops_tui.screens.transcript import TranscriptScreen
 from loops_tui.theme import Tone
-from loops_tui.widgets.spans import text_of
+from loops_tui.widgets.spans import text_of, width_of
 from tests.app.conftest import LIVE, SIZES, make_app, open_run, screen_text, until, until_shown
 from tools.sample_store import run_row
 
@@ -132,3 +140,9 @@ async def test_a_hit_in_an_evaluation_is_told_apart(told: Path, store: Store) ->
         await pilot.press("F", *keys("wombat"))
         await until_shown(pilot, app, "e2 #0")
         assert "g-2" not in screen_text(app)
+
+
+def test_what_lists_with_nothing_in_them_say_fits_80_columns() -> None:
+    searched = empty_lines(Found("zebra", None, [], {}, 1.0), "run in_process_direct")
+    for lines in (empty_lines(None, "this project"), searched, runs_text.EMPTY, checkpoints_text.EMPTY):
+        assert max(width_of(line) for line in lines) <= 76
