@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,7 +47,7 @@ def _no_such_local_model(project: Project) -> tuple[str, str]:
     name = project.config.model.base_model
     path = Path(name)
     if path.is_absolute():
-        what = "is not a directory" if path.exists() else "does not exist"
+        what = "is not a directory" if os.path.exists(path) else "does not exist"
         return f"the model directory {name} {what}", f"Models that come with loops-tui: {_shipped_names()}"
     meant = did_you_mean(name, shipped_models())
     remedy = (

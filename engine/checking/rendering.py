@@ -136,7 +136,7 @@ def _key_at_fault(project: Project) -> str:
     return "model.tokenizer" if model.tokenizer is not None else "model.base_model"
 
 
-def _remedy(project: Project) -> str | None:
+def _remedy(project: Project) -> str:
     model = project.config.model
     if model.renderer is not None:
         known = _renderer_names()
@@ -144,9 +144,9 @@ def _remedy(project: Project) -> str | None:
             return "Leave [model] renderer out to have it detected"
         meant = did_you_mean(model.renderer, known)
         return f"Did you mean {meant!r}?" if meant else f"Known: {', '.join(known)}"
-    if model.tokenizer is None and project.scope != "local":
-        return "Gated or private models need HF_TOKEN; [model] tokenizer can name a local directory"
-    return None
+    if model.tokenizer is not None or project.scope == "local":
+        return "A tokenizer's directory holds tokenizer.json and tokenizer_config.json"
+    return "Gated or private models need HF_TOKEN; [model] tokenizer can name a local directory"
 
 
 def _renderer_names() -> list[str]:

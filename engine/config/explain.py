@@ -9,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from engine.config.any_recipe import RECIPES
+from engine.config.elsewhere import meant_elsewhere
 from engine.config.later import is_later
 from engine.config.problems import Problem, did_you_mean, named
 from engine.config.settings import Settings
@@ -187,6 +188,8 @@ def _unknown_key(key: str, model: type[BaseModel]) -> Problem:
         )
     if meant:
         return Problem(text, key=key, remedy=f"Did you mean {meant!r}?")
+    if (word := meant_elsewhere(last, known)) is not None:
+        return Problem(text, key=key, remedy=f"Here it is {named(word)}")
     near = did_you_mean(last, [name.rpartition(".")[2] for name in known])
     for name in known:
         if near and name.rpartition(".")[2] == near:

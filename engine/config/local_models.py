@@ -52,7 +52,7 @@ def describe_model(directory: Path) -> LocalModel:
         config: Any = json.loads(config_file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise UnusableModel(f"{directory} is no model directory: it has no config.json") from error
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # no JSON, or nested and long beyond reading
         raise UnusableModel(f"{config_file} cannot be read: {error}") from error
     architectures = config.get("architectures") if isinstance(config, dict) else None
     architecture = str(architectures[0]) if isinstance(architectures, list) and architectures else None
@@ -67,7 +67,7 @@ def describe_model(directory: Path) -> LocalModel:
     if not (directory / "tokenizer.json").is_file():
         raise UnusableModel(f"{directory} holds no tokenizer.json")
     length = config.get("max_position_embeddings")
-    return LocalModel(directory, architecture, length if isinstance(length, int) else None)
+    return LocalModel(directory, architecture, length if isinstance(length, int) and length > 0 else None)
 
 
 def model_fingerprint(directory: Path) -> str:

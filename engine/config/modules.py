@@ -13,6 +13,7 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import itertools
+import os
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
@@ -51,8 +52,8 @@ class ProjectModules:
         importlib.invalidate_caches()
         file = self.directory.joinpath(*name.split("."))
         source = file.with_suffix(".py")
-        if not source.is_file() and not (file / "__init__.py").is_file():
-            what = "is no regular file" if source.exists() else "does not exist"
+        if not os.path.isfile(source) and not os.path.isfile(file / "__init__.py"):
+            what = "is no regular file" if os.path.exists(source) else "does not exist"
             text = f"there is no module {name!r} beside the config: {source} {what}"
             raise ConfigError([Problem(text, remedy=self._nearest(name))])
         try:

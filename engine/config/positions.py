@@ -10,13 +10,17 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class KeyLines:
-    """Lines of dotted keys; a key that is not found answers with the nearest table around it."""
+    """Lines of dotted keys; one that is not found answers with the first inside it, or the nearest table around it."""
 
     def __init__(self, lines: dict[str, int]) -> None:
         self._lines = lines
 
     def line(self, key: str | None) -> int | None:
         """The 1-based line of ``key``, of the table that holds it, or None."""
+        if key and key not in self._lines:  # a table that only its inner tables name
+            inner = [line for known, line in self._lines.items() if known.startswith(f"{key}.")]
+            if inner:
+                return min(inner)
         parts = key.split(".") if key else []
         while parts:
             found = self._lines.get(".".join(parts))

@@ -10,6 +10,9 @@ from pydantic import Field, field_validator
 from engine.config.addresses import web_address
 from engine.config.sections import Section
 
+HIGHEST = 1_000_000_000
+"""A price above it is a mistake, and amounts would be no numbers any more."""
+
 
 class BudgetSettings(Section):
     """``[budget]``: at 80 % of any of these the run warns, at 100 % it ends after its step, with a checkpoint."""
@@ -37,22 +40,25 @@ class PriceSettings(Section):
 
     currency: str = Field("USD", min_length=1, max_length=8, description="The currency's name, for display.")
     sandbox_gb_hour: float | None = Field(
-        None, ge=0, description="One GB of a sandbox's memory for one hour. Default: unknown."
+        None, ge=0, le=HIGHEST, description="One GB of a sandbox's memory for one hour. Default: unknown."
     )
     trainer_hour: float | None = Field(
-        None, ge=0, description="One hour of a dedicated trainer (each replica). Default: unknown."
+        None,
+        ge=0,
+        le=HIGHEST,
+        description="One hour of a dedicated trainer (each replica). Default: unknown.",
     )
     sampler_hour: float | None = Field(
-        None, ge=0, description="One hour of a dedicated sampler. Default: unknown."
+        None, ge=0, le=HIGHEST, description="One hour of a dedicated sampler. Default: unknown."
     )
     prompt_million: float | None = Field(
-        None, ge=0, description="A million prompt tokens, on serverless. Default: unknown."
+        None, ge=0, le=HIGHEST, description="A million prompt tokens, on serverless. Default: unknown."
     )
     sampled_million: float | None = Field(
-        None, ge=0, description="A million sampled tokens, on serverless. Default: unknown."
+        None, ge=0, le=HIGHEST, description="A million sampled tokens, on serverless. Default: unknown."
     )
     trained_million: float | None = Field(
-        None, ge=0, description="A million trained tokens, on serverless. Default: unknown."
+        None, ge=0, le=HIGHEST, description="A million trained tokens, on serverless. Default: unknown."
     )
 
     @field_validator("currency")

@@ -168,7 +168,8 @@ def _finding(detail: ErrorDetails, fields: Any) -> tuple[str | None, str, str | 
     key = ".".join(str(part) for part in detail["loc"]) or None
     message = f"{detail['msg'][:1].lower()}{detail['msg'][1:]}"
     if key is None:
-        return key, f"the task is not valid: {message}, not {show(detail['input'])}", None
+        given = "" if isinstance(detail["input"], bytes) else f", not {show(detail['input'])}"
+        return key, f"the task is not valid: {message}{given}", None
     if detail["type"] == "missing":
         near = did_you_mean(key, fields) if isinstance(fields, dict) else None
         return key, f"the task has no {key!r}", f"Is it {near!r}?" if near else "Add it"

@@ -7,6 +7,7 @@ renderer, checks the proof once more, and turns its records into the engine's ow
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -195,7 +196,7 @@ def load_renderer(
 
     kwargs = dict(template_kwargs or {})
     directory = Path(tokenizer_source)
-    if directory.is_absolute() and not directory.is_dir():
+    if directory.is_absolute() and not os.path.isdir(directory):
         raise RenderingError(f"there is no tokenizer at {tokenizer_source}: no such directory")
     # A template may ask for anything that transformers offers; the other renderers only encode and decode.
     plain = plain_tokenizer(directory) if directory.is_absolute() and renderer != "default" else None

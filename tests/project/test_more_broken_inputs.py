@@ -28,6 +28,7 @@ from tests.project.test_broken_inputs import (
     all_of,
     config,
     episode,
+    model_directory,
     problems_of,
     tasks,
     write_project,
@@ -110,6 +111,22 @@ BROKEN: dict[str, tuple[Change, str]] = {
     "a table twice, once dotted": (
         config('recipe = "rl"', 'recipe = "rl"\nmodel.seed = 1'), "cannot declare [model] twice"),
     "a Windows path": (config('"tasks.jsonl"', '"C:\\tasks.jsonl"'.replace("\\t", "\\q")), "two backslashes"),
+    # words of other tools
+    "a rate by another word": (config("max_steps = 3", "max_steps = 3\nlr = 0.1"), "[training] learning_rate"),
+    "a group by another word": (config("max_steps = 3", "max_steps = 3\nnum_generations = 8"), "[training] group_size"),
+    "epochs": (config("max_steps = 3", "max_steps = 3\nnum_train_epochs = 8"), "[training] max_steps"),
+    "a table that only inner tables name": (added("[producers.main]\nx = 1\n"), ":15: unknown key 'producers'"),
+    # models
+    "a model's config that is nested without end": (model_directory("[" * 100_000), "cannot be read"),
+    "a model's config with an endless number": (model_directory('{"a": ' + "9" * 5000 + "}"), "cannot be read"),
+    "a model with an endless name": (config('"loops-demo-1m"', f'"/{"a" * 300}"'), "does not exist"),
+    "a tokenizer with an endless name": (
+        config("max_seq_len = 128", f'max_seq_len = 128\ntokenizer = "./{"a" * 300}"'), "no such directory"),
+    "a tokenizer that is a file": (
+        all_of(made("tok", Path.touch), config("max_seq_len = 128", 'max_seq_len = 128\ntokenizer = "./tok"')),
+        "tokenizer.json"),
+    "a module with an endless name": (config("my_episode:", f"{'a' * 300}:"), "there is no module"),
+    "a price beyond all measure": (added("[prices]\ntrainer_hour = 1e300\n"), "at most 1000000000"),
     # text of any length and kind
     "an endless value": (config('"local"', f'"{LONG}"'), "'dedicated'"),
     "an endless key": (config("max_steps = 3", f"max_steps = 3\n{LONG} = 1"), "unknown key"),
