@@ -66,8 +66,7 @@ def header(view: RunView, found: Sequence[Finding], width: int, *, acts: bool = 
         lines.append(pace)
     asked = asked_words(view.command, view.now)
     lasting = [finding for finding in found if finding.lasting]
-    # While a run that was taken up again starts, the last answer is of its life before.
-    if asked is not None and not run.state.final and run.state is not RunState.STARTING:
+    if asked is not None and not run.state.final and not _asked_before_a_resume(view):
         lasting.append(Finding(Tone.ACCENT, asked, lasting=True))
     passing = [finding for finding in found if not finding.lasting]
     shown = [*lasting, *passing[: 2 if width >= NARROW else 1]]
@@ -79,6 +78,12 @@ def header(view: RunView, found: Sequence[Finding], width: int, *, acts: bool = 
         most = ENDING_LINES if run.state.final and place == 0 else 1
         lines.extend(_finding_lines(finding, rest, width, most))
     return lines
+
+
+def _asked_before_a_resume(view: RunView) -> bool:
+    """Whether the last answer is of the run's life before: what was asked of it then holds no more."""
+    asked_at = 0.0 if view.command is None else view.command.created_at
+    return view.run.state is RunState.STARTING or any(at > asked_at for at in view.resumed_at)
 
 
 def _finding_lines(finding: Finding, rest: str, width: int, most: int) -> list[Line]:

@@ -341,3 +341,14 @@ def test_a_line_of_the_log_is_whole_where_there_is_room_for_lines() -> None:
 def test_the_first_minutes_of_a_budget_are_no_power_of_ten() -> None:
     view = view_of(run_spend={"hours": 0.0031, "sandbox_hours": 0.0})
     assert "hours                0.00" in "\n".join(text_of(line) for line in run_lines(view, 25))
+
+
+def test_what_was_asked_before_a_resume_holds_no_more() -> None:
+    stop = CommandRow(1, "r", "stop", CommandState.DONE, NOW - 20, answer="stopping after the step in hand",
+                      answered_at=NOW - 19)  # fmt: skip
+    sitting = {"at": NOW - 10, "step": 3, "checkpoint": "step-000003", "was": "stopped"}
+    assert "stopping after the step in hand" in said(view_of(command=stop))
+    assert "stopping after" not in said(view_of(command=stop, run_info={"resumed": [sitting]}))
+    earlier = {**sitting, "at": NOW - 30}
+    assert "stopping after" in said(view_of(command=stop, run_info={"resumed": [earlier]}))
+    assert "stopping after" in said(view_of(command=stop, run_info={"resumed": ["odd", {"at": None}]}))
