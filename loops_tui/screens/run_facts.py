@@ -201,6 +201,7 @@ def run_lines(view: RunView, width: int) -> list[Line]:
         lines.append(fact("sandboxes", safe(str(run.info["isolation"]), 40), width))
     if view.sandboxes:
         lines.append(fact("sandboxes in use", str(view.sandboxes), width))
+    lines.extend(_resumed(view, width))
     for name, value in run.info.items():
         told = ", ".join(str(item) for item in value) if isinstance(value, list) else value
         if name not in _TOLD_ELSEWHERE and isinstance(told, str | int | float) and told != "":
@@ -211,6 +212,14 @@ def run_lines(view: RunView, width: int) -> list[Line]:
         room = max(8, width - len(label) - 2)
         lines.append(fact(label, safe(path if len(path) <= room else "…" + path[-room + 1 :]), width))
     return lines
+
+
+def _resumed(view: RunView, width: int) -> list[Line]:
+    """How often it was taken up again, and when last."""
+    if not view.resumed_at:
+        return []
+    at = time.strftime("%H:%M on %d %b", time.localtime(view.resumed_at[-1]))
+    return [fact("resumed", f"{counted(len(view.resumed_at), 'time')}, last at {at}", width)]
 
 
 def _saved(view: RunView, width: int) -> list[Line]:
@@ -240,7 +249,7 @@ def _evaluations(evals: Sequence[EvalRow], width: int) -> list[Line]:
     return lines
 
 
-_TOLD_ELSEWHERE = ("isolation", "sandbox_warnings", "config_sha256", "ended_by")
+_TOLD_ELSEWHERE = ("isolation", "sandbox_warnings", "config_sha256", "ended_by", "resumed")
 _SPENT = (
     ("hours", "max_hours", "hours"),
     ("sandbox_hours", "max_sandbox_hours", "sandbox hours"),
@@ -287,7 +296,8 @@ def _loops(view: RunView, width: int) -> list[Line]:
     if run.loops_run_id is None:
         return []
     lines = [fact(f"Loops, {safe(run.scope, 12)}", safe(run.loops_run_id, 40), width)]
-    if run.loops_state is not None:
+    # The local server ends with the last program that uses it: of a run that has ended, nothing is up there.
+    if run.loops_state is not None and not (run.scope == "local" and run.state.final):
         bills = run.scope != "local" and run.loops_until is None
         since = (
             f", bills since {coarse(view.now - run.loops_since)}"

@@ -352,3 +352,14 @@ def test_what_was_asked_before_a_resume_holds_no_more() -> None:
     earlier = {**sitting, "at": NOW - 30}
     assert "stopping after" in said(view_of(command=stop, run_info={"resumed": [earlier]}))
     assert "stopping after" in said(view_of(command=stop, run_info={"resumed": ["odd", {"at": None}]}))
+
+
+def test_how_often_a_run_was_resumed_and_that_nothing_of_a_local_one_is_left() -> None:
+    sittings = [{"at": NOW - ago, "step": 3, "checkpoint": None, "was": "stopped"} for ago in (90, 30)]
+    local = {"run_scope": "local", "run_loops_run_id": "run-1", "run_loops_state": "ACTIVE"}
+    ended = view_of(run_state=RunState.DONE, run_info={"resumed": sittings}, **local)
+    words = "\n".join(text_of(line) for line in run_lines(ended, 60))
+    assert "2 times, last at " in words
+    assert "'at'" not in words
+    assert "ACTIVE" not in words
+    assert "ACTIVE" in "\n".join(text_of(line) for line in run_lines(view_of(**local), 60))
