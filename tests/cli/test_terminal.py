@@ -64,7 +64,7 @@ def test_ctrl_c_drains_and_says_so(terminal: OnTerminal, tmp_path: Path) -> None
     terminal.wait_for(b"ctrl+c: stopping after the step in hand; once more to abort")
     said = terminal.rest()
     assert terminal.process.wait(60) == 130
-    assert b"Reward: 0.500 first, 0.500 last, over 1 steps" in said
+    assert b"Reward: 0.500 first, 0.500 last, over 1 step" in said
     assert said.rindex(b"\x1b[?25h") > said.rindex(b"\x1b[?25l")  # the cursor is back
     with Store.open(tmp_path) as store:
         assert store.reader().runs()[0].state is RunState.STOPPED
