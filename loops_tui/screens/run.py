@@ -231,7 +231,7 @@ class RunScreen(RunPlaces):
         if action == "hold":
             return live or self.held
         if action == "open":
-            return view is not None and bool(view.groups)
+            return view is not None and bool(view.groups) and not (self.tabbed and self._tab == "log")
         if action == "follow":
             return not self._wish.following
         if action == "evaluations":

@@ -113,7 +113,7 @@ async def test_curves_are_smoothed_and_say_so(project: Path) -> None:
     async with app.run_test(size=WIDE) as pilot:
         await open_run(pilot, app)
         await until_shown(pilot, app, "first 0.15")
-        for told in ("mean of 5 steps", "mean of 20 steps"):
+        for told in ("5-step mean", "20-step mean"):
             await pilot.press("w")
             await until_shown(pilot, app, told)
         await pilot.press("w")

@@ -288,3 +288,16 @@ async def test_leaving_before_the_rows_come_forgets_what_was_pressed(
         await pilot.press("escape")
         await until_shown(pilot, app, "policy v15")
         assert isinstance(app.screen, RunScreen)
+
+
+async def test_the_log_alone_offers_nothing_to_open(project: Path) -> None:
+    app = make_app(project)
+    async with app.run_test(size=NARROW) as pilot:
+        await open_run(pilot, app)
+        await until_shown(pilot, app, "↵ Open")
+        await pilot.press("left_square_bracket")
+        await until_shown(pilot, app, "[Log]")
+        await until(pilot, lambda: "↵ Open" not in screen_text(app), "there is nothing to open")
+        await pilot.press("enter")
+        await pilot.pause()
+        assert "[Log]" in screen_text(app)
