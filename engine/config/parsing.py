@@ -40,7 +40,8 @@ def _read_text(source: Path, named: Path) -> str:
         inside = sorted(path.name for path in [*source.glob("*.toml"), *source.glob("*.json")])
         remedy = f"It holds {', '.join(inside[:5])}" if inside else "Name a .toml or .json file"
         raise ConfigError([Problem("this is a directory, not a config", file=named, remedy=remedy)])
-    if os.path.exists(source) and not os.path.isfile(source):  # a device or a pipe would be read for ever
+    # A device or a pipe would be read for ever; where a shell gives a pipe a name (<(…)), the link leads nowhere.
+    if any(os.path.exists(path) and not os.path.isfile(path) for path in (source, named)):
         raise ConfigError(
             [Problem("this is no regular file", file=named, remedy="Name a .toml or .json file")]
         )
