@@ -313,7 +313,7 @@ def main() -> None:
 
 
 def _means_directory(argument: str) -> bool:
-    return Path(argument).expanduser().is_dir() or "/" in argument
+    return os.path.isdir(os.path.expanduser(argument)) or "/" in argument
 
 
 if __name__ == "__main__":

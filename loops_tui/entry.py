@@ -3,6 +3,7 @@ own machinery: that is loaded for everything else."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -39,5 +40,5 @@ def _opening(arguments: Sequence[str]) -> tuple[Path, set[str]] | None:
     rest = [argument for argument in arguments if argument not in _SWITCHES]
     if not rest:
         return Path(), switches
-    plain = len(rest) == 1 and "/" in rest[0] and Path(rest[0]).expanduser().is_dir()
+    plain = len(rest) == 1 and "/" in rest[0] and os.path.isdir(os.path.expanduser(rest[0]))
     return (Path(rest[0]), switches) if plain else None

@@ -103,14 +103,15 @@ def load_config(
 
     Raises ConfigError with every problem found.
     """
-    base = Path(working_dir).expanduser().resolve() if working_dir is not None else Path.cwd()
-    named = _find(Path(path).expanduser(), base)
+    base = Path(os.path.expanduser(working_dir)).resolve() if working_dir is not None else Path.cwd()
+    named = _find(Path(os.path.expanduser(path)), base)
     source = _source(named)
+    _refuse_unwritable(source, named)
     _, table, lines = read_config(source, named, text)
 
     files: list[Path] = []
     if env_file is not None:
-        file = source.parent / Path(env_file).expanduser()
+        file = source.parent / os.path.expanduser(env_file)
         if not os.path.isfile(file):
             raise ConfigError(
                 [Problem("there is no such .env file", file, remedy="Name one beside the config")]
@@ -207,6 +208,15 @@ def _source(named: Path) -> Path:
                 )
             ]
         ) from error
+
+
+def _refuse_unwritable(source: Path, named: Path) -> None:
+    """Raises ConfigError for a path that no store and no run directory could repeat."""
+    try:
+        f"{source}{named}".encode()
+    except UnicodeEncodeError as error:
+        text = "the path of the config is not UTF-8 text"
+        raise ConfigError([Problem(text, named, remedy="Rename the file or directory")]) from error
 
 
 def _scope(table: dict[str, Any], environ: Mapping[str, str]) -> tuple[EffectiveScope, Problem | None]:

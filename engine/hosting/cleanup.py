@@ -148,7 +148,7 @@ def runs_meant(store: Store, config: Path | str, working_dir: Path) -> Sequence[
     from engine.project import ConfigError
 
     rows = store.reader().runs(_ALL_RUNS)
-    path = str((working_dir / Path(config).expanduser()).absolute())
+    path = str((working_dir / os.path.expanduser(config)).absolute())
     failure: ConfigError | None = None
     name = None
     try:
@@ -170,7 +170,7 @@ def run_of_directory(store: Store, directory: Path | str, working_dir: Path) -> 
 
     Raises UnknownRun.
     """
-    place = (working_dir / Path(directory).expanduser()).absolute()
+    place = (working_dir / os.path.expanduser(directory)).absolute()
     runs: dict[Path, RunRow] = {}
     for row in store.reader().runs(_ALL_RUNS):
         runs[Path(row.run_dir)] = runs[Path(row.run_dir).resolve()] = row

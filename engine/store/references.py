@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from pathlib import Path
 
@@ -22,7 +23,7 @@ def resolve(connection: sqlite3.Connection, ref: str) -> RunRow:
     ref = ref.strip()
     if not ref:
         raise UnknownRun("no run was named; give a run id, a run directory or a unique beginning of one")
-    directory = str(Path(ref).expanduser().resolve())
+    directory = str(Path(os.path.expanduser(ref)).resolve())
     exact = _find(
         connection,
         "run_id = ? OR loops_run_id = ? OR run_dir = ? OR run_dir = ?",

@@ -193,7 +193,7 @@ def _download(ref: str, name: str, directory: Path, part: str, out: Output) -> i
     if part not in ("sampler", "trainer"):
         raise UsageError(f"--part is sampler or trainer, not {part!r}")
     wanted: Part = "sampler" if part == "sampler" else "trainer"
-    target = Path.cwd() / directory.expanduser()
+    target = Path.cwd() / os.path.expanduser(directory)
     with open_project_store():
         pass  # told of before anything else where there is none
     with _progress(out) as progress:

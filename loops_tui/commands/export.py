@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from loops_tui.commands.output import DONE, Output, UsageError, open_project_store
@@ -12,7 +13,7 @@ def export(ref: str, directory: Path | None, out: Output) -> int:
     with open_project_store() as store:
         row = store.reader().run(ref)
         own = Path(row.run_dir)
-        target = own if directory is None else Path.cwd() / directory.expanduser()
+        target = own if directory is None else Path.cwd() / os.path.expanduser(directory)
         if target != own and target.exists():
             if not target.is_dir():
                 raise UsageError(f"{directory} is no directory")

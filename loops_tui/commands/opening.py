@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def open_directory(directory: Path, options: Options) -> int:
     """Open the application and return its exit status. Raises UsageError."""
-    project_dir = directory.expanduser().resolve()
+    project_dir = Path(os.path.expanduser(directory)).resolve()
     if not project_dir.is_dir():
         raise UsageError(f"{directory} is no directory")
     from engine.importing import uncollected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -156,7 +157,7 @@ def demo(directory: Path | None, out: Output, *, headless: bool) -> int:
 
     if not headless and not is_terminal():
         raise UsageError("this is no terminal; use `loops-tui demo --headless` here")
-    project_dir = directory.expanduser().resolve() if directory is not None else demo_directory()
+    project_dir = Path(os.path.expanduser(directory)).resolve() if directory is not None else demo_directory()
     config = prepare_demo(project_dir)
     out.note(f"The demo's project directory is {project_dir}")
     if headless:

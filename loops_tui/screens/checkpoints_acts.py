@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -132,7 +133,7 @@ def ask_to_download(app: LoopsApp, acts: Acts, entry: CheckpointEntry) -> None:
     def answered(values: dict[str, str] | None) -> None:
         if values is None:
             return
-        directory = app.project_dir / Path(values["directory"]).expanduser()
+        directory = app.project_dir / os.path.expanduser(values["directory"])
         only = "sampler" if row.sampler_path else "trainer"
         part = "trainer" if values.get("part", only) == "trainer" else "sampler"
 

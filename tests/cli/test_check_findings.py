@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from engine.config.local_models import shipped_models
+from engine.store import Store
 from tests.cli.conftest import Call
 from tests.project.conftest import CONFIG
 from tests.project.test_broken_inputs import write_project
@@ -62,6 +63,31 @@ def test_a_store_that_cannot_be_written_does_not_cost_the_report(
     assert errors[0]["remedy"]
     assert said.value["lines"][-1] == "Not ready: 1 error; no sandbox or Loops trainer launched."
     assert said.value["estimate"] is not None  # all the rest was looked at, and is told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("check", "~nobody-of-this-name/train.toml"), "no such file"),
+        (("run", "~nobody-of-this-name/train.toml"), "no such file"),
+        (("check", "b\udcff.toml"), "not UTF-8"),
+        (("run", "b\udcff.toml"), "not UTF-8"),
+        (("cleanup", "~nobody-of-this-name/train.toml"), "no such file"),
+        (("open", "~nobody-of-this-name/x"), "no directory"),
+    ],
+    ids=ascii,
+)
+def test_a_path_that_nobody_has_is_one_sentence(
+    call: Call, project_dir: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    write_project(project_dir)
+    Store.open(project_dir).close()
+    (project_dir / "b\udcff.toml").write_text(CONFIG)
+    answer = call(*arguments)
+    assert answer.status == 2
+    assert said in answer.err
+    assert "internal error" not in answer.err
+    assert not (project_dir / ".loops" / "crash.log").exists()
 
 
 def test_a_working_directory_that_is_gone_is_one_sentence(
