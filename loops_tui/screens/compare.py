@@ -43,6 +43,7 @@ class CompareScreen(FedScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("v", "metric(1)", "Plot", id="compare.metric", tooltip="Plot the next figure that both have"),
         Binding("V", "metric(-1)", "Plot before", show=False, id="compare.metric_before", tooltip="… the one before"),
+        Binding("m", "pick", "Metric", id="compare.pick", tooltip="Plot any figure that both have, found by a few letters"),
         Binding("x", "swap", "Swap", id="compare.swap", tooltip="Left becomes right"),
         Binding("escape", "back", "Back", id="compare.back", tooltip="Back to the runs"),
     ]  # fmt: skip
@@ -114,7 +115,7 @@ class CompareScreen(FedScreen):
     # -- keys --------------------------------------------------------------------------------------------------
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        if action == "metric":
+        if action in ("metric", "pick"):
             return self.view is not None and len(self.view.metrics()) > 1
         return super().check_action(action, parameters)
 
@@ -125,6 +126,23 @@ class CompareScreen(FedScreen):
         here = metrics.index(self._metric) if self._metric in metrics else 0
         self._metric = metrics[(here + by) % len(metrics)]
         self._show()
+
+    def action_pick(self) -> None:
+        from loops_tui.screens.run_picker import MetricPicker
+
+        view = self.view
+        if view is None:
+            return
+        ends = {metric: view.left.points(metric) or view.right.points(metric) for metric in view.metrics()}
+
+        def chosen(metric: str | None) -> None:
+            if metric is not None:
+                self._metric = metric
+                self._show()
+
+        self.app.push_screen(
+            MetricPicker({metric: points[-1][1] for metric, points in ends.items() if points}), chosen
+        )
 
     def action_swap(self) -> None:
         self._pair = (self._pair[1], self._pair[0])

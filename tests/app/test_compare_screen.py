@@ -70,6 +70,8 @@ async def test_going_through_the_figures_that_both_have(pair: Path) -> None:
         await until_shown(pilot, app, "time/step by step", "2 of 2", "agent_1 3.00 → 3.00")
         await pilot.press("v")
         await until_shown(pilot, app, "Reward by step")
+        await pilot.press("m", *"time", "enter")
+        await until_shown(pilot, app, "time/step by step", "2 of 2")
         await pilot.press("x")
         await until(
             pilot,
