@@ -1,133 +1,172 @@
-"""Finding configs and copying examples, within bounds."""
+"""The Config screen and the file behind it: saved as it is, changed by others, gone, or not to be written."""
+
+# ruff: noqa: ASYNC240  # a test may wait for the disk
 
 from __future__ import annotations
 
-import os
+import shutil
 from pathlib import Path
 
 import pytest
 
-from engine.config.bundled import bundled_configs
-from loops_tui.screens import config_files
-from loops_tui.screens.config_buffers import NotSaved, OnDisk, Unopened, open_file, save_file
-from loops_tui.screens.config_files import NotCopied, copy_example, find_configs
-
-CONFIG = 'recipe = "rl"\n'
-
-
-def own(project: Path, **options: bool) -> list[str]:
-    return [file.shown for file in find_configs(project, **options).files if not file.bundled]
+from loops_tui.screens.config_diff import DiffScreen
+from loops_tui.screens.runs import RunsScreen
+from loops_tui.widgets.confirm import Ask
+from tests.app.conftest import SIZES, make_app, screen_text, until, until_shown, until_told
+from tests.app.editing import edit, go, keys, said
 
 
-def write(path: Path, text: str = CONFIG) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    return path
+@pytest.mark.parametrize("size", SIZES)
+async def test_saving_writes_the_text_as_it_is(agents: Path, config: Path, size: tuple[int, int]) -> None:
+    config.chmod(0o640)
+    before = config.read_text()
+    app = make_app(agents)
+    async with app.run_test(size=size) as pilot:
+        screen, editor = await edit(pilot, app)
+        assert not screen.check_action("save", ())
+        await pilot.press(*keys("# mine\n"))
+        await until_shown(pilot, app, "● not saved")
+        assert screen.check_action("save", ())
+        await pilot.press("ctrl+s")
+        await until_told(pilot, app, "agents/train_local.toml is saved")
+        assert config.read_text() == "# mine\n" + before
+        assert config.stat().st_mode & 0o777 == 0o640
+        assert "not saved" not in screen_text(app)
+        assert sorted(path.name for path in config.parent.iterdir() if path.name.startswith(".")) == []
+        assert editor.text == "# mine\n" + before
 
 
-def test_what_is_a_config_and_what_is_not(tmp_path: Path) -> None:
-    write(tmp_path / "a.toml")
-    write(tmp_path / "deep" / "er" / "b.toml", "[training]\nmax_steps = 1\n")
-    write(tmp_path / "c.json", '{"recipe": "rl"}')
-    write(tmp_path / "tool.toml", "[tool.x]\n")
-    write(tmp_path / "data.json", "[1, 2]")
-    write(tmp_path / "pyproject.toml")
-    for hidden in (".venv", "venv", "node_modules", "__pycache__", ".git", ".loops"):
-        write(tmp_path / hidden / "x.toml")
-    write(tmp_path / "myenv" / "pyvenv.cfg")
-    write(tmp_path / "myenv" / "x.toml")
-    write(tmp_path / "runs" / "a" / "20261129" / "run.json", '{"recipe": "rl"}')
-    write(tmp_path / "runs" / "a" / "20261129" / "config.toml")
-    assert own(tmp_path) == ["a.toml", "c.json", "deep/er/b.toml"]
-    assert own(tmp_path, everything=True) == ["a.toml", "c.json", "data.json", "tool.toml", "deep/er/b.toml"]
-    assert [file.path for file in find_configs(tmp_path).files if file.bundled] == bundled_configs()
+async def test_a_link_s_target_is_saved_and_stays_linked(agents: Path, config: Path) -> None:
+    link = agents / "a_link.toml"
+    link.symlink_to("agents/train_local.toml")
+    app = make_app(agents)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await edit(pilot, app)
+        await until_shown(pilot, app, "a_link.toml → agents")
+        await pilot.press(*keys("# x\n"), "ctrl+s")
+        await until_told(pilot, app, "a_link.toml is saved")
+        assert link.is_symlink()
+        assert config.read_text().startswith("# x\n")
 
 
-def test_links_are_shown_and_not_followed_into_directories(tmp_path: Path) -> None:
-    target = write(tmp_path / "real" / "a.toml")
-    (tmp_path / "link.toml").symlink_to(target)
-    (tmp_path / "dangling.toml").symlink_to("nowhere")
-    (tmp_path / "loop").symlink_to(tmp_path)
-    found = {file.shown: file.link for file in find_configs(tmp_path).files if not file.bundled}
-    assert found == {"link.toml": str(target), "dangling.toml": "nowhere", "real/a.toml": None}
+async def test_what_cannot_be_saved_is_said_and_kept(agents: Path, config: Path) -> None:
+    app = make_app(agents)
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen, _ = await edit(pilot, app)
+        await pilot.press(*keys("# x\n"))
+        shutil.rmtree(config.parent)
+        await pilot.press("ctrl+s")
+        await until_told(pilot, app, "was not saved: the directory")
+        assert screen.document is not None
+        assert screen.document.modified
+        await until(pilot, lambda: any((agents / ".loops" / "drafts").glob("*.json")), "the draft is kept")
 
 
-def test_a_walk_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in range(30):
-        write(tmp_path / f"d{number % 3}" / f"{number}.toml")
-    monkeypatch.setattr(config_files, "MOST_FILES", 10)
-    found = find_configs(tmp_path)
-    assert found.cut
-    assert len([file for file in found.files if not file.bundled]) == 10
-    monkeypatch.setattr(config_files, "MOST_ENTRIES", 5)
-    assert find_configs(tmp_path).cut
-    deep = tmp_path / "/".join("x" * 12)
-    write(tmp_path.joinpath(*"abcdefghijkl") / "deep.toml")
-    monkeypatch.setattr(config_files, "MOST_ENTRIES", 10_000)
-    monkeypatch.setattr(config_files, "MOST_FILES", 500)
-    found = find_configs(tmp_path)
-    assert found.cut
-    assert not any("deep.toml" in file.shown for file in found.files)
-    assert not deep.exists()
+@pytest.mark.parametrize("size", SIZES)
+async def test_leaving_the_screen_keeps_the_text(agents: Path, config: Path, size: tuple[int, int]) -> None:
+    before = config.read_text()
+    app = make_app(agents)
+    async with app.run_test(size=size) as pilot:
+        screen, editor = await edit(pilot, app)
+        await pilot.press(*keys("# x\n"), "escape")
+        assert screen.files.has_focus
+        await pilot.press("1")
+        await until(pilot, lambda: isinstance(app.screen, RunsScreen), "1 goes to the runs")
+        await pilot.press("2")
+        await until(pilot, lambda: app.screen is screen, "2 comes back to the same screen")
+        await until_shown(pilot, app, "● not saved")
+        assert editor.text == "# x\n" + before
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(app.screen, RunsScreen), "esc in the list goes back")
 
 
-def test_a_project_that_is_gone(tmp_path: Path) -> None:
-    found = find_configs(tmp_path / "gone")
-    assert found.trouble is not None
-    assert "cannot be read" in found.trouble
+@pytest.mark.parametrize("size", SIZES)
+async def test_a_file_that_changes_is_noticed(agents: Path, config: Path, size: tuple[int, int]) -> None:
+    app = make_app(agents)
+    async with app.run_test(size=size) as pilot:
+        screen, editor = await edit(pilot, app)
+        config.write_text("# theirs\n" + config.read_text())
+        await until_told(pilot, app, "changed on the disk and was read again")
+        assert editor.text.startswith("# theirs\n")
+        await pilot.press(*keys("# mine\n"))
+        await until_shown(pilot, app, "● not saved")
+        config.write_text("# theirs again\n" + config.read_text())
+        await until(pilot, lambda: "has changed on the disk" in said(screen, "banner"), "the banner says so")
+        assert "# mine" in editor.text
+        await pilot.press("ctrl+s")
+        await until_shown(pilot, app, "Which text counts?")
+        await pilot.press("v")
+        await until(pilot, lambda: isinstance(app.screen, DiffScreen), "the difference")
+        await until_shown(pilot, app, "- # theirs again", "+ # mine")
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(app.screen, Ask), "and the question again")
+        await pilot.press("escape", "ctrl+s")
+        await until(pilot, lambda: isinstance(app.screen, Ask), "nothing was decided")
+        assert config.read_text().startswith("# theirs again\n")
+        await pilot.press("m")
+        await until_told(pilot, app, "is saved")
+        assert "# mine" in config.read_text()
+        assert "theirs again" not in config.read_text()
+        assert screen.document is not None
+        assert screen.document.outside is None
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_an_unreadable_directory_is_passed_by(tmp_path: Path) -> None:
-    write(tmp_path / "shut" / "a.toml")
-    (tmp_path / "shut").chmod(0)
-    try:
-        assert own(tmp_path) == []
-    finally:
-        (tmp_path / "shut").chmod(0o700)
+async def test_theirs_can_be_taken(agents: Path, config: Path) -> None:
+    app = make_app(agents)
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen, editor = await edit(pilot, app)
+        await pilot.press(*keys("# mine\n"))
+        config.write_text("# theirs\n")
+        await pilot.press("ctrl+s")
+        await until_shown(pilot, app, "Which text counts?")
+        await pilot.press("t")
+        await until(pilot, lambda: editor.text == "# theirs\n", "theirs is in the editor")
+        assert screen.document is not None
+        assert not screen.document.modified
+        await pilot.press("ctrl+z")
+        await until(pilot, lambda: "# mine" in editor.text, "what was typed can still be had back")
 
 
-def test_a_copy_is_whole_and_writable(tmp_path: Path) -> None:
-    example = next(
-        path for path in bundled_configs() if path.parts[-2:] == ("tool_agent", "train_local.toml")
-    )
-    config, copied = copy_example(example, tmp_path)
-    assert config == tmp_path / "tool_agent" / "train_local.toml"
-    assert {"tool_episode.py", "tasks.jsonl", "train_local.toml", "README.md"} <= set(copied)
-    assert not any("__pycache__" in name for name in copied)
-    assert os.access(config, os.W_OK)
-    again, _ = copy_example(example, tmp_path)
-    assert again.parent.name == "tool_agent_2"
-    (tmp_path / "tool_agent_3").symlink_to("nowhere")
-    assert copy_example(example, tmp_path)[0].parent.name == "tool_agent_4"
-    with pytest.raises(NotCopied, match="was not copied to"):
-        copy_example(tmp_path / "gone" / "a.toml", tmp_path)
+async def test_a_file_that_is_gone_can_be_written_again(agents: Path, config: Path) -> None:
+    text = config.read_text()
+    app = make_app(agents)
+    async with app.run_test(size=(120, 40)) as pilot:
+        screen, _ = await edit(pilot, app)
+        config.unlink()
+        await until(pilot, lambda: "is gone from the disk" in said(screen, "banner"), "the banner says so")
+        await pilot.press("ctrl+s")
+        await until_told(pilot, app, "is saved")
+        assert config.read_text() == text
 
 
-@pytest.mark.parametrize("data", [b"\xef\xbb\xbfa = 1\r\nb = 2\r\n", b"a = 1", b"a = 1\n\n", b""])
-def test_a_text_goes_back_as_it_came(tmp_path: Path, data: bytes) -> None:
-    path = tmp_path / "a.toml"
-    path.write_bytes(data)
-    text, disk = open_file(path)
-    assert not text.startswith("\ufeff")
-    after = save_file(path, text, disk)
-    assert path.read_bytes() == data == after.data
-    assert [entry.name for entry in tmp_path.iterdir()] == ["a.toml"]
+@pytest.mark.parametrize(
+    ("data", "said_of_it"),
+    [
+        (b'recipe = "\xff"\n', "is not UTF-8 text (line 1)"),
+        (b"recipe = 1\n" + b"#" * 1_200_000, "1.2 MB: too much for a config"),
+        (b"recipe = 1\r\na = 1\n", "mixes line endings"),
+        (b'recipe = "a\xe2\x80\xa8b"\n', "separators that this editor would change"),
+        (b'recipe = "' + b"x" * 20_000 + b'"\n', "a line of 20,011 characters"),
+    ],
+)
+async def test_a_file_that_cannot_be_edited_says_why(
+    empty_project: Path, data: bytes, said_of_it: str
+) -> None:
+    (empty_project / "odd.toml").write_bytes(data)
+    app = make_app(empty_project)
+    async with app.run_test(size=(120, 40)) as pilot:
+        screen = await go(pilot, app)
+        await until_told(pilot, app, said_of_it)
+        assert screen.document is None
+        assert (empty_project / "odd.toml").read_bytes() == data
 
 
-def test_what_is_no_file_is_not_opened(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe.toml")
-    (tmp_path / "dir.toml").mkdir()
-    for name, why in (
-        ("pipe.toml", "no regular file"),
-        ("dir.toml", "a directory"),
-        ("x.toml", "not there any more"),
-    ):
-        with pytest.raises(Unopened, match=why):
-            open_file(tmp_path / name)
-
-
-def test_a_file_in_the_way_of_a_directory(tmp_path: Path) -> None:
-    (tmp_path / "sub").write_text("")
-    with pytest.raises(NotSaved, match=r"a\.toml was not saved"):
-        save_file(tmp_path / "sub" / "a.toml", "x", OnDisk(None, None))
+async def test_a_link_that_leads_nowhere_and_a_directory_gone(empty_project: Path) -> None:
+    (empty_project / "lost.toml").symlink_to("nowhere.toml")
+    app = make_app(empty_project)
+    async with app.run_test(size=(120, 40)) as pilot:
+        screen = await go(pilot, app)
+        await until_told(pilot, app, "lost.toml is a link to nowhere.toml, which is not there")
+        shutil.rmtree(empty_project)
+        await screen.scan()
+        await until_shown(pilot, app, "cannot be read")
