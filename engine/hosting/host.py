@@ -293,6 +293,9 @@ class RunHost:
 
     def _tell_end(self, recorder: RunRecorder, state: RunState, error: str | None) -> None:
         how = str(state) if error is None else f"{state}: {error}"
+        # What a command asks is in the log when it asks; a signal, the app and the budget are told of here.
+        if error is None and state in (RunState.STOPPED, RunState.ABORTED):
+            how += "" if self.control.why in ("", "command") else f" (asked for by {self.control.why})"
         recorder.log("info" if error is None else "error", "host", f"Run {self.run_id} {how}")
         recorder.flush_blocking()
         self._store.end_run(self.run_id, self.host_id, state, error)

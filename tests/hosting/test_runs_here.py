@@ -49,6 +49,7 @@ def test_runs_begin_live_and_stop(here: Callable[[Any], RunsHere], tmp_path: Pat
     with Store.open(tmp_path) as store:
         reader = store.reader()
         assert {reader.run(run_id).state for run_id in (first, second)} == {RunState.STOPPED}
+        assert reader.last_log(first, 1)[0].text == f"Run {first} stopped (asked for by app)"
         host = reader.host(reader.run(first).host_id)
         assert host is not None
         assert host.kind == "app"
