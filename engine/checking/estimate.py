@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.config.report import CheckReport, Severity
 from engine.config.settings import Settings
+from engine.config.spending import amount_words
 from engine.config.values import LARGEST
 from engine.store.measured import Measured
 
@@ -251,10 +252,10 @@ def check_estimate(
         if bound is None or amount is None or amount <= bound:
             continue
         if found.measured:
-            said = f"the estimate passes [budget] {key}: {amount:,.4g} of {bound:,.4g}; the run would end before its"
+            said = f"the estimate passes [budget] {key}: {amount_words(amount)} of {amount_words(bound)}; the run would end before its"
             said += f" last step, after about step {int(found.steps * bound / amount)} of {found.steps}"
         else:
-            said = f"the limits of the config allow more than [budget] {key}: {amount:,.4g} of {bound:,.4g}"
+            said = f"the limits of the config allow more than [budget] {key}: {amount_words(amount)} of {amount_words(bound)}"
         remedy = "Raise it, or lower [training] max_steps or the batch"
         report.add(Severity.WARNING, project.loaded.problem(f"budget.{key}", said, remedy))
 

@@ -14,6 +14,13 @@ HIGHEST = 1_000_000_000
 """A price above it is a mistake, and amounts would be no numbers any more."""
 
 
+def amount_words(value: float) -> str:
+    """An amount as a person reads it: no more digits than say something, and never none."""
+    if float(value).is_integer():
+        return f"{value:,.0f}"
+    return f"{value:,.2f}" if abs(value) >= 1 else f"{value:.3g}"
+
+
 class BudgetSettings(Section):
     """``[budget]``: at 80 % of any of these the run warns, at 100 % it ends after its step, with a checkpoint."""
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from engine.config.spending import BudgetSettings, PriceSettings
+from engine.config.spending import BudgetSettings, PriceSettings, amount_words
 from engine.policy.first_replies import ManySampler
 from engine.policy.tokens import Completion, Sampler
 
@@ -20,12 +20,12 @@ LOOK_SECONDS = 2.0
 NEAR = 0.8
 """The share of a bound at which a run warns."""
 
-#: Each bound of [budget], the entry of the spend that it bounds, and how a person reads the amount.
-BOUNDS: tuple[tuple[str, str, str], ...] = (
-    ("max_hours", "hours", "{:.2f}"),
-    ("max_sandbox_hours", "sandbox_hours", "{:.2f}"),
-    ("max_tokens", "tokens", "{:,.0f}"),
-    ("max_cost", "cost", "{:.2f}"),
+#: Each bound of [budget], and the entry of the spend that it bounds.
+BOUNDS: tuple[tuple[str, str], ...] = (
+    ("max_hours", "hours"),
+    ("max_sandbox_hours", "sandbox_hours"),
+    ("max_tokens", "tokens"),
+    ("max_cost", "cost"),
 )
 
 
@@ -130,7 +130,7 @@ class SpendMeter:
         """How much of each bound that is set has been used; 1.0 is all of it."""
         used = {**spend, "tokens": spend["prompt_tokens"] + spend["sampled_tokens"]}
         shares: dict[str, float] = {}
-        for key, name, _ in BOUNDS:
+        for key, name in BOUNDS:
             bound = getattr(self._budget, key)
             if bound is not None and name in used:
                 shares[key] = used[name] / bound
@@ -140,7 +140,7 @@ class SpendMeter:
         """What has not been said yet: (bound, sentence, whether it is used up)."""
         said: list[tuple[str, str, bool]] = []
         used = {**spend, "tokens": spend["prompt_tokens"] + spend["sampled_tokens"]}
-        for key, name, how in BOUNDS:
+        for key, name in BOUNDS:
             share = self.shares(spend).get(key)
             if share is None or share < NEAR:
                 continue
@@ -149,8 +149,8 @@ class SpendMeter:
             if mark in self._told:
                 continue
             self._told.add(mark)
-            bound = how.format(getattr(self._budget, key))
-            amount = how.format(used[name])
+            bound = amount_words(getattr(self._budget, key))
+            amount = amount_words(used[name])
             sentence = f"[budget] {key}: {amount} of {bound} used ({share:.0%})"
             if full:
                 sentence += "; the run ends after the step in hand, with a checkpoint"

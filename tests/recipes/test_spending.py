@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from engine.config.spending import BudgetSettings, PriceSettings
+from engine.config.spending import BudgetSettings, PriceSettings, amount_words
 from engine.policy.tokens import Completion
 from engine.recipes.spending import SandboxTime, SpendMeter
 
@@ -81,7 +81,7 @@ def test_a_bound_warns_at_80_percent_and_stops_at_100_each_once() -> None:
     assert spend["near"] == "max_hours"
     [(key, sentence, full)] = meter.news(spend)
     assert (key, full) == ("max_hours", False)
-    assert "max_hours: 0.85 of 1.00 used (85%)" in sentence
+    assert "max_hours: 0.85 of 1 used (85%)" in sentence
     assert meter.news(meter.read()) == []
     meter.sampled(900, 100)
     [(key, sentence, full)] = meter.news(meter.read())
@@ -89,6 +89,11 @@ def test_a_bound_warns_at_80_percent_and_stops_at_100_each_once() -> None:
     assert "1,000 of 1,000 used" in sentence
     assert "ends after the step in hand, with a checkpoint" in sentence
     assert meter.news(meter.read()) == []
+
+
+def test_amounts_of_any_size_can_be_read() -> None:
+    told = [amount_words(value) for value in (0.0006, 0.85, 1.0, 1234.5, 30_400.0, 2e4, 1e15)]
+    assert told == ["0.0006", "0.85", "1", "1,234.50", "30,400", "20,000", "1,000,000,000,000,000"]
 
 
 async def test_the_watch_tells_every_reading_and_stops_the_run_at_its_bound() -> None:
