@@ -210,10 +210,10 @@ async def test_a_store_that_cannot_be_read_is_said_and_recovers(tmp_path: Path) 
     (broken / ".loops" / "loops.db").write_bytes(b"this is no database" * 200)
     app = make_app(broken)
     async with app.run_test(size=(80, 24)) as pilot:
-        await until_shown(pilot, app, "no loops-tui store")
+        await until_shown(pilot, app, "loops-tui store: move it away")
         (broken / ".loops" / "loops.db").unlink()
         await until_shown(pilot, app, "No runs yet")
-        assert "no loops-tui store" not in screen_text(app)
+        assert "loops-tui store: move it away" not in screen_text(app)
 
 
 async def test_a_screen_without_news_reads_nothing(project: Path) -> None:
