@@ -15,6 +15,7 @@ import importlib.util
 import itertools
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -58,9 +59,12 @@ class ProjectModules:
             raise ConfigError([Problem(text, remedy=self._nearest(name))])
         try:
             return importlib.import_module(f"{self.package}.{name}")
-        except (KeyboardInterrupt, GeneratorExit):
-            raise
         except BaseException as error:  # a script that calls sys.exit() when imported must not end the engine
+            at_the_keyboard = (
+                threading.current_thread() is threading.main_thread()
+            )  # signals reach no other thread
+            if isinstance(error, KeyboardInterrupt) and at_the_keyboard:
+                raise
             raise ConfigError([self._why(name, error)]) from error
 
     def close(self) -> None:

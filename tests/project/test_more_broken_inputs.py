@@ -205,6 +205,7 @@ BROKEN: dict[str, tuple[Change, str]] = {
         all_of(tasks('{"question": "a"}\n'), validator("question: str", "SystemExit(3)")), "SystemExit"),
     "a module with an error of its own kind": (
         episode("class MyTask", "class Odd(BaseException): ...\nraise Odd('no')\nclass MyTask"), "Odd: no"),
+    "a module that interrupts": (episode("class MyTask", "raise KeyboardInterrupt\nclass MyTask"), "KeyboardInterrupt"),
     "a module that calls itself for ever": (episode("class MyTask", "def f(): f()\nf()\nclass MyTask"), "recursion"),
     "a part of the cookbook that is not here": (
         episode("class MyTask", "from loops_cookbook.harbor import LoopsAgent\nclass MyTask"), "not available"),
