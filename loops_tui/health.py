@@ -106,7 +106,11 @@ def ended_early(run: RunRow) -> str | None:
     if not run.state.final or run.step >= run.max_steps or not isinstance(key, str) or not key:
         return None
     why = "its budget is used up" if key.startswith("[budget]") else _ENDED_BY.get(key)
-    return f"ended after step {run.step}: {why} ({key.removeprefix('[training] ')})" if why else f"ended after step {run.step} by {key}"
+    return (
+        f"ended after step {run.step}: {why} ({key.removeprefix('[training] ')})"
+        if why
+        else f"ended after step {run.step} by {key}"
+    )
 
 
 def _ending(run: RunRow) -> list[Finding]:

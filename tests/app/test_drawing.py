@@ -182,8 +182,8 @@ def test_a_path_and_a_dotted_key_are_broken_behind_their_parts() -> None:
         "runtime.config.",
         "agent_timeout_seconds",
     ]
-    assert list(wrap("/home/ann/agents/tool_agent/tasks.jsonl", 30)) == [
-        "/home/ann/agents/tool_agent/",
+    assert list(wrap("/data/ann/agents/tool_agent/tasks.jsonl", 30)) == [
+        "/data/ann/agents/tool_agent/",
         "tasks.jsonl",
     ]
     assert list(wrap("0.123456789", 8)) == ["0.123456", "789"]

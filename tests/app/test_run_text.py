@@ -294,7 +294,7 @@ def test_the_legend_of_the_step_is_whole_at_80_columns() -> None:
 
 
 def test_why_a_run_ended_is_told_in_full_at_80_columns() -> None:
-    error = "the local Loops server ended (killed by signal 9); its log is /home/ann/agents/tools/.loops/loops-server.log"
+    error = "the local Loops server ended (killed by signal 9); its log is /data/ann/agents/tools/.loops/loops-server.log"
     view = view_of(run_state=RunState.FAILED, run_error=error)
     found = [*standing(view.run, None, NOW), Finding(Tone.WARN, "most groups teach nothing")]
     lines = [text_of(line) for line in header(view, found, 80)][2:]
@@ -328,7 +328,7 @@ def test_what_does_not_fit_the_header_is_left_out_whole() -> None:
 
 
 def test_a_line_of_the_log_is_whole_where_there_is_room_for_lines() -> None:
-    text = "Run r failed: the local Loops server ended (killed by signal 9); its log is /home/ann/.loops/loops-server.log"
+    text = "Run r failed: the local Loops server ended (killed by signal 9); its log is /data/ann/.loops/loops-server.log"
     lines = wrapped_log_line(log_line(LogRow(1, "r", NOW, "error", "host", text)), 78)
     words = [text_of(line) for line in lines]
     assert all(len(line) <= 78 for line in words)
