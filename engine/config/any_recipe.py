@@ -54,6 +54,18 @@ def _budget_problems(settings: AnySettings, scope: EffectiveScope) -> Iterator[P
             key="budget.max_tokens",
             remedy="Remove it, and bound the run with [training] max_steps or [budget] max_hours",
         )
+    if budget.max_sandbox_hours is not None and not _has_sandboxes(settings):
+        yield Problem(
+            "[budget] max_sandbox_hours is set, but this run has no sandboxes",
+            key="budget.max_sandbox_hours",
+            remedy="Remove it, or give each attempt a sandbox with [runtime.config.sandbox]"
+            if isinstance(settings, Settings)
+            else "Remove it, and bound the run with [training] max_steps or [budget] max_hours",
+        )
+
+
+def _has_sandboxes(settings: AnySettings) -> bool:
+    return isinstance(settings, Settings) and settings.runtime.config.sandbox is not None
 
 
 def uncounted_costs(settings: AnySettings, scope: EffectiveScope) -> Iterator[Problem]:
@@ -77,7 +89,7 @@ def _prices_of(settings: AnySettings, scope: EffectiveScope) -> set[str]:
         prices = {"trained_million"}
         if isinstance(settings, Settings):
             prices |= {"prompt_million", "sampled_million"}
-    if isinstance(settings, Settings) and settings.runtime.config.sandbox is not None:
+    if _has_sandboxes(settings):
         prices.add("sandbox_gb_hour")
     return prices
 

@@ -190,6 +190,10 @@ def _unknown_key(key: str, model: type[BaseModel]) -> Problem:
         return Problem(text, key=key, remedy=f"Did you mean {meant!r}?")
     if (word := meant_elsewhere(last, known)) is not None:
         return Problem(text, key=key, remedy=f"Here it is {named(word)}")
+    if section == "providers":  # a name, not a misspelt setting of another table
+        return Problem(
+            text, key=key, remedy=f"There is {' and '.join(siblings)}; local sandboxes need no table"
+        )
     near = did_you_mean(last, [name.rpartition(".")[2] for name in known])
     for name in known:
         if near and name.rpartition(".")[2] == near:

@@ -97,7 +97,7 @@ def settings_from(arguments: argparse.Namespace) -> ServerSettings:
     else:
         key = secrets.token_urlsafe(24)
     return ServerSettings(
-        state_dir=arguments.dir.expanduser().absolute(),
+        state_dir=Path(os.path.expanduser(arguments.dir)).absolute(),
         key=key,
         models=models,
         default_model=SHIPPED_MODEL if SHIPPED_MODEL in models else next(iter(models)),

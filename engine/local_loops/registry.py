@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -110,7 +111,7 @@ class ModelRegistry:
 
     def open(self, directory: Path) -> BaseModel:
         """The model of a directory; the same object, and so the same loaded weights, for every caller."""
-        directory = directory.expanduser().resolve()
+        directory = Path(os.path.expanduser(directory)).resolve()
         if "@" in str(directory):
             raise ModelDirectoryError(
                 f"model directory {directory} has an '@' in its path, which the SDK would take for a revision"

@@ -61,6 +61,7 @@ def test_a_state_directory_that_cannot_be_made_is_refused(tmp_path: Path, tiny_m
     ("arguments", "sentence"),
     [
         (["--model", "m=/no/such/dir"], "model directory /no/such/dir does not exist"),
+        (["--model", "m=~nobody-there/model"], "~nobody-there/model does not exist"),
         (["--model", "nonsense"], "--model takes NAME=DIR"),
         (["--port", "70000"], "--port must be from 0 to 65535"),
         (["--key-env", "NO_SUCH_VARIABLE_HERE"], "NO_SUCH_VARIABLE_HERE (--key-env) is not set"),

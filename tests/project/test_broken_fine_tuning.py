@@ -68,6 +68,7 @@ CONFIGS: dict[str, tuple[str, str, str]] = {
     "a misspelt schedule": ("batch_size = 2", 'schedule = "cosin"', "cosine"),
     "validation without data": ("batch_size = 2", "validate_every = 2", "no [data] validation"),
     "a bound that counts nothing": ("[compute]", "[budget]\nmax_tokens = 3\n[compute]", "makes none"),
+    "a bound on sandboxes": ("[compute]", "[budget]\nmax_sandbox_hours = 3\n[compute]", "has no sandboxes"),
 }
 
 

@@ -164,6 +164,8 @@ BROKEN: dict[str, tuple[Change, str]] = {
     "an address with a blank": (config('"local"', '"dedicated"\nbase_url = "http://a b"'), "names no host"),
     "an address with an impossible port": (config('"local"', '"dedicated"\nbase_url = "http://a:99999"'), "out of range"),
     "an address with a password": (config('"local"', '"dedicated"\nbase_url = "http://me:pw@a"'), "environment"),
+    "another provider": (added("[providers.modal]\nmax_live = 3\n"), "There is blaxel"),
+    "a bound on sandboxes without any": (added("[budget]\nmax_sandbox_hours = 3.0\n"), "has no sandboxes"),
     "an address with a question": (added('[providers.blaxel]\nbase_url = "http://a/v0?x=1"\n'), "must end before"),
     # bounds that nothing would be counted against
     "a cost without a price that applies": (
