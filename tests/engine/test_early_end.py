@@ -35,9 +35,11 @@ class Solved(Episode[Line, None]):
         return float(grading.attempt % 2) if graded <= 8 else 1.0
 
 
-class Alike(Solved):
+class AlikeAtFirst(Solved):
     async def grade(self, grading: Grading) -> float:
-        return 0.5
+        global graded
+        graded += 1
+        return 0.5 if graded <= 8 else float(grading.attempt % 2)
 """
 
 
@@ -56,8 +58,8 @@ async def test_tasks_that_have_nothing_left_to_teach(tmp_path: Path) -> None:
     assert told.run.info["ended_by"] == "[training] max_consecutive_unusable_groups"
 
 
-async def test_a_step_that_a_stop_leaves_untrained_is_told_of(tmp_path: Path) -> None:
-    config = graded_project(tmp_path, "Alike")
+async def test_a_stop_trains_the_step_in_hand_though_its_first_groups_taught_nothing(tmp_path: Path) -> None:
+    config = graded_project(tmp_path, "AlikeAtFirst")
 
     async def stop_at_a_rejected_group(control: RunControl, store: Store) -> None:
         reader = store.reader()
@@ -69,11 +71,13 @@ async def test_a_step_that_a_stop_leaves_untrained_is_told_of(tmp_path: Path) ->
                 await asyncio.sleep(0.02)
         control.stop_after_step("ctrl+c")
 
-    told = await train(
-        config, "training.max_consecutive_unusable_groups=1000", meanwhile=stop_at_a_rejected_group
-    )
+    told = await train(config, meanwhile=stop_at_a_rejected_group)
     assert told.outcome.state is RunState.STOPPED
-    log = (told.directory / "run.log").read_text()
-    assert (
-        "step 1 is not trained: 0 of the 2 groups that it needs were usable when the run was to stop" in log
-    )
+    assert told.run.step >= 1
+    steps, checkpoints = told.lines("steps.jsonl"), told.checkpoints
+    assert [step["step"] for step in steps] == list(range(1, told.run.step + 1))
+    assert steps[0]["discard/groups/no_variance"] == 2
+    assert [row.step for row in checkpoints] == [told.run.step]
+    with Store.open(tmp_path) as store:
+        states = {group.state for group in store.reader().groups(told.run.run_id)}
+    assert states == {GroupState.TRAINED, GroupState.REJECTED}

@@ -57,15 +57,80 @@ async def test_what_ends_the_run_is_raised_and_the_other_attempts_are_cancelled(
     assert not any(bench.now.values())
 
 
-async def test_stopping_finishes_what_runs_and_starts_nothing() -> None:
-    bench = Bench(lambda g, a: 1.0, by_hand=True)
+async def test_a_stop_finishes_the_step_with_new_groups_for_those_that_teach_nothing() -> None:
+    bench = Bench(lambda g, a: 1.0 if g == 0 else float(a % 2), by_hand=True)
     collecting = asyncio.create_task(bench.schedule.collect())
     await settle()
+    bench.open(0, "setup")
+    await settle()
     bench.control.stop_after_step("test")
+    await settle()
+    assert bench.groups_in("run") == [0]
     bench.open(0)
-    collected = await collecting
+    await settle()
+    bench.open(1)
+    assert [group.group_id for group in (await collecting).usable] == [1]
+    await bench.schedule.may_publish()
+    bench.schedule.published()
+    await settle()
+    assert bench.started == [0, 1]  # nothing of the next step
+    assert bench.schedule.frontier == 2
+    await bench.schedule.close()
+
+
+async def test_a_stop_finishes_the_step_whose_groups_have_not_all_begun() -> None:
+    bench = Bench(groups_per_step=3, concurrent=2, by_hand=True)
+    collecting = asyncio.create_task(bench.schedule.collect())
+    bench.open(0, "setup")
+    await settle()
     assert bench.started == [0]
-    assert [group.group_id for group in collected.finished] == [0]
+    bench.control.stop_after_step("test")
+    for group in range(3):
+        bench.open(group)
+    assert [group.group_id for group in (await collecting).usable] == [0, 1, 2]
+    assert bench.started == [0, 1, 2]
+    await bench.schedule.close()
+
+
+async def test_a_stop_gives_up_a_step_that_has_not_sampled() -> None:
+    bench = Bench(by_hand=True)
+    collecting = asyncio.create_task(bench.schedule.collect())
+    await settle()
+    assert bench.groups_in("setup") == [0]
+    bench.control.stop_after_step("test")
+    collected = await collecting
+    await settle()
+    assert (collected.usable, bench.groups_in("setup"), bench.started) == ([], [], [0])
+    await bench.schedule.close()
+
+
+async def test_a_stop_of_a_step_that_only_teaches_nothing_ends_with_its_bound() -> None:
+    bench = Bench(lambda g, a: 1.0, unusable=4, by_hand=True)
+    collecting = asyncio.create_task(bench.schedule.collect())
+    await settle()
+    bench.open(0, "setup")
+    await settle()
+    bench.control.stop_after_step("test")
+    for group in range(4):
+        bench.open(group)
+    assert (await collecting).exhausted
+    assert bench.started == [0, 1, 2, 3]
+    await bench.schedule.close()
+
+
+async def test_a_stop_after_a_pause_finishes_the_step() -> None:
+    bench = Bench(lambda g, a: 1.0 if g == 0 else float(a % 2), by_hand=True)
+    collecting = asyncio.create_task(bench.schedule.collect())
+    await settle()
+    bench.open(0, "setup")
+    await settle()
+    bench.control.pause()
+    bench.open(0)
+    await settle()
+    assert bench.started == [0]  # held
+    bench.control.stop_after_step("test")
+    bench.open(1)
+    assert [group.group_id for group in (await collecting).usable] == [1]
     await bench.schedule.close()
 
 

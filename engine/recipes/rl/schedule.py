@@ -116,7 +116,7 @@ class Schedule:
         self._consecutive_unusable = 0
         self._kept: dict[int, _Kept] = {}  # by id, ascending
         self._decided: dict[int, Group] = {}  # judged, not yet told by ``collect``
-        self._publishing = False
+        self._publishing = self._collecting = False
         self._given = self._begun = 0  # slots, and attempts, in this turn of the event loop
         self._background: set[asyncio.Task[None]] = set()
         self._watching: asyncio.Task[None] | None = None
@@ -146,9 +146,9 @@ class Schedule:
     async def collect(self) -> Collected:
         """Wait for a step's worth of usable groups; groups of later steps go on meanwhile and afterwards.
 
-        Once the run is to stop, the groups in flight that this step could train are finished, and the others
-        cancelled: the result may then hold fewer groups than a step needs; so it may where too many in a row taught
-        nothing.
+        Once the run is to stop, the step in hand is finished, with new groups for those that teach nothing, and
+        everything else is cancelled. The result holds fewer groups than a step needs where none of them had sampled
+        yet, and where too many in a row taught nothing.
 
         Raises:
             LoopsUnavailable: what ended an attempt ends the run.
@@ -156,12 +156,20 @@ class Schedule:
         begun = time.monotonic()
         if self._watching is None:
             self._watching = asyncio.create_task(self._watch_control(), name="schedule")
+        self._collecting = True
         self._pump()
+        try:
+            return await self._collect(begun)
+        finally:
+            self._collecting = False
+
+    async def _collect(self, begun: float) -> Collected:
         while self._error is None:
             batch = self._batch
             complete = len(batch) == self._settings.groups_per_step and all(kept.usable for kept in batch)
             busy = any(kept.in_hand and not kept.usable for kept in batch)
-            if complete or (not busy and (self._control.stopping or self._exhausted)):
+            over = self._exhausted or (self._control.stopping and not self._step_in_hand)
+            if complete or (over and not busy):
                 return self._handed_over(complete, time.monotonic() - begun)
             if not busy and self._control.paused:
                 await self._hold()
@@ -211,9 +219,23 @@ class Schedule:
         return self._consecutive_unusable >= self._settings.max_consecutive_unusable_groups
 
     @property
+    def _step_in_hand(self) -> bool:
+        """Whether a step is waited for that has cost something: one of its groups has sampled."""
+        begun = bool(self._decided) or any(kept.sampled for kept in self._batch)
+        return begun and self._collecting and not self._control.aborted
+
+    @property
     def _held(self) -> bool:
         """Whether no further group may come into hand now."""
-        return self._control.paused or self._control.stopping or self._exhausted
+        if self._control.stopping and not self._step_in_hand:
+            return True
+        return self._control.paused or self._exhausted
+
+    @property
+    def _window(self) -> int:
+        """How many of the oldest kept groups may be in hand: of the last step's alone where the run is to stop."""
+        ahead = 0 if self._control.stopping else self._settings.max_steps_off_policy
+        return (ahead + 1) * self._settings.groups_per_step
 
     def _handed_over(self, complete: bool, seconds: float) -> Collected:
         usable = [kept.group for kept in self._batch if kept.usable]
@@ -233,7 +255,7 @@ class Schedule:
         """Begin whatever may begin now."""
         if self._closed or self._error is not None:
             return
-        window = (self._settings.max_steps_off_policy + 1) * self._settings.groups_per_step
+        window = self._window
         self._admit(window)
         self._give_slots()
         while self._begun < SETUPS_A_TURN and (kept := self._next_to_set_up()) is not None:
@@ -283,13 +305,12 @@ class Schedule:
 
     def _next_to_set_up(self) -> _Kept | None:
         """The oldest group with attempts that have not begun: a new one where all have."""
-        held = self._held
-        for kept in self._kept.values():
+        held, stopping = self._held, self._control.stopping
+        for kept in self._batch if stopping else self._kept.values():
             if not kept.all_begun and (kept.in_hand or not held):
                 return kept
-        full = self.version * self._settings.groups_per_step + len(self._kept) >= (
-            self._settings.max_steps * self._settings.groups_per_step
-        )
+        steps = 1 if stopping else self._settings.max_steps - self.version
+        full = len(self._kept) >= steps * self._settings.groups_per_step
         if held or full:
             return None
         index, epoch = self._order.of(self._next_group)
@@ -359,8 +380,10 @@ class Schedule:
         seen = self._control.wishes
         while True:
             if self._control.stopping:
+                # While nothing is waited for, the oldest are what is being trained on.
+                needed = self._batch if self._step_in_hand or not self._collecting else []
                 for kept in list(self._kept.values()):
-                    if not kept.in_hand or kept not in self._batch:
+                    if kept not in needed:
                         self._give_up(kept)
             self._pump()
             self._changed.set()
