@@ -78,7 +78,7 @@ PICTURES = (
         "config",
         (
             ("2", "✓ train_local.toml"),
-            ("f5", "Ready to run"),
+            ("f5", "Ready, with 1 warning"),
             ("enter", "esc Back"),
             ("down " * 31 + "end", "group_size"),
         ),

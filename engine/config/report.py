@@ -65,6 +65,11 @@ class CheckReport:
     def ok(self) -> bool:
         return not any(finding.severity is Severity.ERROR for finding in self.findings)
 
+    @property
+    def warnings(self) -> int:
+        """How many findings are warnings."""
+        return sum(finding.severity is Severity.WARNING for finding in self.findings)
+
     def add(self, severity: Severity, problem: Problem) -> None:
         """Note a finding."""
         self.findings.append(Finding.of(severity, problem))

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 from loops_tui.commands.follow import BackgroundFollower
 from loops_tui.commands.output import BAD_INPUT, DONE, Output, UsageError
 from loops_tui.commands.runs import lease_value, say_left
+from loops_tui.lease_words import counted
 from loops_tui.scores import score_value
 
 if TYPE_CHECKING:
+    from engine.config.report import CheckReport
     from engine.hosting.headless import HeadlessEnd
     from engine.store.leases import LeaseCounts
     from engine.store.rows import RunRow
@@ -43,8 +45,16 @@ def check(config: str, overrides: Sequence[str], out: Output) -> int:
     for line in report.describe():
         out.line(line)
     out.value({"config": str(project.path), **report.to_json()})
-    out.note("The check found nothing wrong." if report.ok else "The check found errors.")
+    out.note(_verdict(report))
     return DONE if report.ok else BAD_INPUT
+
+
+def _verdict(report: CheckReport) -> str:
+    if not report.ok:
+        return "The check found errors."
+    if report.warnings:
+        return f"The check found no error, and {counted(report.warnings, 'warning')}."
+    return "The check found nothing wrong."
 
 
 def check_failure(sentence: str) -> dict[str, Any]:

@@ -102,3 +102,11 @@ def test_a_working_directory_that_is_gone_is_one_sentence(
     assert "the working directory does not exist any more" in said.err
     assert said.value["ok"] is False
     assert said.value["findings"][0].keys() == KEYS
+
+
+@pytest.mark.skipif(not shipped_models(), reason="the shipped model is not here")
+def test_warnings_are_counted_in_the_last_line(call: Call, project_dir: Path) -> None:
+    write_project(project_dir)
+    said = call("check", "train.toml", "--set", "sampling.temperature=0.5")
+    assert said.status == 0
+    assert said.err.splitlines()[-1] == "The check found no error, and 1 warning."
