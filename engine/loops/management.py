@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from engine.loops.errors import LoopsError, explain, status_of
-from engine.loops.session import quiet_sdk
+from engine.loops.sdk import quiet_sdk
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,8 @@ from typing import Any
 from engine.loops.errors import LoopsError, LoopsUnavailable, explain, sample_failure
 from engine.loops.management import LoopsManagement
 from engine.loops.sampling import SamplingSettings, exact_completion, sampling_params
-from engine.loops.session import LOCAL_READY_SECONDS, on_loopback, quiet_sdk
+from engine.loops.sdk import ready_sdk
+from engine.loops.session import LOCAL_READY_SECONDS, on_loopback
 from engine.policy.tokens import Completion
 
 log = logging.getLogger(__name__)
@@ -63,7 +64,7 @@ class PinnedSampler:
         Raises:
             LoopsUnavailable: with one sentence.
         """
-        quiet_sdk()
+        ready_sdk()
         from baseten.loops import ServiceClient
 
         async def provision() -> PinnedSampler:

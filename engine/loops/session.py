@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +20,7 @@ from engine.loops.own_loop import OnOwnLoop
 from engine.loops.policy_gradient import TrainResult, train_policy
 from engine.loops.sampling import SamplingSettings, exact_completion, sampling_params
 from engine.loops.saving import Saving
+from engine.loops.sdk import ready_sdk
 from engine.loops.serving import ServedPolicy
 from engine.policy.tokens import Completion, Sampler
 
@@ -56,14 +56,6 @@ def on_loopback(url: str | None) -> bool:
         return False
 
 
-def quiet_sdk() -> None:
-    """Keep the SDK's advice about log levels off stderr, and proxies away from this machine's own servers."""
-    logging.getLogger("baseten.loops").setLevel(logging.ERROR)
-    for name in ("NO_PROXY", "no_proxy"):
-        hosts = [host for host in os.environ.get(name, "").split(",") if host]
-        os.environ[name] = ",".join(dict.fromkeys([*hosts, "127.0.0.1", "localhost"]))
-
-
 class LoopsSession:
     """A connected run. Create with :meth:`start`, end with :meth:`close`."""
 
@@ -92,7 +84,7 @@ class LoopsSession:
         Raises:
             LoopsUnavailable: with one sentence: wrong key, unknown model, nothing answers, never ready.
         """
-        quiet_sdk()
+        ready_sdk()
         from baseten.loops import ServiceClient
 
         def connect() -> Any:

@@ -35,8 +35,9 @@ from typing import Any
 
 from engine.episodes import Task
 from engine.loops.sampling import SamplingSettings
+from engine.loops.sdk import ready_sdk
 from engine.loops.serving import CALLS_AT_ONCE
-from engine.loops.session import LoopsSession, SessionSettings, quiet_sdk
+from engine.loops.session import LoopsSession, SessionSettings
 from engine.policy.rendering import PolicyRenderer
 from engine.policy.tokens import Completion, Sampler
 from engine.project import Project, load
@@ -296,7 +297,7 @@ async def timed(work: Callable[[], Awaitable[None]], calls: int) -> dict[str, fl
 
 def open_client(url: str) -> Any:
     """An SDK client of the canned sampler."""
-    quiet_sdk()
+    ready_sdk()
     from baseten.loops.sampling_client import LocalDeployment, SamplingClient
 
     return SamplingClient(base_model="loops-demo-1m", deployment=LocalDeployment(url), timeout=60.0)

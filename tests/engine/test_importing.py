@@ -60,3 +60,23 @@ def test_nobody_walks_over_all_objects_while_the_blaxel_sdk_is_imported() -> Non
     oldest, on = done.stdout.split() or ["", done.stderr]
     assert oldest in ("-1", "0", "1")  # 2 walks over everything
     assert on == "True"
+
+
+WITHOUT = """
+import sys
+from engine.loops.sdk import ready_sdk
+ready_sdk()
+from baseten.loops import ServiceClient, TrainingClient, training_client
+assert "wandb" not in sys.modules, "it is imported"
+stand_in = training_client.wandb
+import wandb
+assert wandb is not stand_in and wandb.__file__, "whoever wants it gets the stand-in"
+assert stand_in.init is wandb.init, "the SDK's own use of it fails"
+"""
+
+
+def test_the_sdk_is_imported_without_what_is_not_used_of_it() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stderr
