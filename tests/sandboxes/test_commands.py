@@ -156,6 +156,39 @@ async def test_what_follows_a_cut_command_is_not_cut_with_it(sandbox: Sandbox) -
         assert (done.status, done.stdout) == ("completed", "whole\n")
 
 
+async def test_a_cut_spares_another_command_that_shows_no_environment(sandbox: Sandbox) -> None:
+    """As each does for a moment while it becomes another program."""
+    await sandbox.exec("mkfifo gate", timeout=60)
+    cut = asyncio.create_task(sandbox.exec("setsid sleep 1001 & sleep 1002", timeout=1000))
+    await until(sandbox, 2)
+    bare = "setsid sleep 1003 & sleep 1004 & read line < gate; echo whole"
+    other = asyncio.create_task(sandbox.exec(["env", "-i", "sh", "-c", bare], timeout=60))
+    await until(sandbox, 4)
+    cut.cancel()
+    await gone(sandbox, "sleep 1001", "sleep 1002")
+    await sandbox.exec("echo go > gate", timeout=60)
+    done = await other
+    assert (done.status, done.stdout) == ("completed", "whole\n")
+    assert {p.command for p in await sandbox.processes()} == {"sleep 1003", "sleep 1004"}
+
+
+async def test_a_cut_spares_what_a_background_job_starts_meanwhile(sandbox: Sandbox) -> None:
+    await sandbox.exec("mkfifo gate; (while read line < gate; do sleep 1001 & done) &", timeout=60)
+    cut = asyncio.create_task(sandbox.exec("echo go > gate; setsid sleep 1002 & sleep 1003", timeout=1000))
+    await until(sandbox, 3)
+    cut.cancel()
+    await gone(sandbox, "sleep 1002", "sleep 1003")
+    await sandbox.exec("true", timeout=60)  # begins only when the cut is over
+    assert "sleep 1001" in [p.command for p in await sandbox.processes()]
+
+
+async def gone(sandbox: Sandbox, *commands: str) -> None:
+    """Return once none of the commands runs any more."""
+    async with asyncio.timeout(20):
+        while any(p.command in commands for p in await sandbox.processes()):
+            pass
+
+
 async def test_a_flood_is_bounded_and_its_ends_are_kept(sandbox: Sandbox) -> None:
     done = await sandbox.exec(
         "echo first; head -c 60000000 /dev/zero | tr '\\0' x; echo; echo last", timeout=60, max_output=10_000

@@ -1,8 +1,9 @@
 """Starting a command in a sandbox, and ending everything that it started.
 
-A command is a child of its keeper, in a session of its own. Whatever was not there when it began belongs to it,
-detached processes included: nothing else starts processes in a sandbox. Where several commands run at once, a process
-belongs to the one whose number it carries in its environment, and to each of them where it carries none.
+A command is a child of its keeper, in a session of its own, which nobody else can enter. To it belongs what is in
+that session or descends from it, and nothing that is in another command's, was there before, or descends from such.
+What has detached itself and lost its parents belongs to the command if no other has run at the same time; else to the
+one whose number it carries in its environment, and to each of them where it carries none.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from . import procs
@@ -86,22 +87,55 @@ def too_long(header: Message) -> tuple[Message, bytes]:
 class Belongings:
     """Tells which processes are a command's; made just before it begins."""
 
-    def __init__(self, number: int, processes: Callable[[], list[procs.Entry]], alone: bool) -> None:
+    def __init__(self, number: int, processes: Callable[[], list[procs.Entry]]) -> None:
         self._number = number
         self._processes = processes
         self._before = procs.all_pids()
         self._began = procs.ticks_now()
-        #: Whether no other command has run at the same time so far.
-        self.alone = alone
+        self._leader = -1
+        self._running: set[Belongings] = set()  # other commands
+        self._alone = True  # no other command has run at the same time so far
+        self._sessions: tuple[int | None, set[int | None]] | None = None
+
+    def begin(self, pid: int, running: Iterable[Belongings]) -> None:
+        """The command has begun, as the keeper's child ``pid`` and beside those that are ``running``."""
+        self._leader = os.pidfd_open(pid)
+        for other in running:
+            self._running.add(other)
+            other._running.add(self)
+            self._alone = other._alone = False
+
+    def close(self) -> None:
+        """The command is over."""
+        os.close(self._leader)
+        for other in self._running:
+            other._running.discard(self)
 
     def find(self) -> list[procs.Entry]:
-        """The command's living processes."""
-        fresh = [e for e in self._processes() if e.pid not in self._before or e.start_ticks > self._began]
-        if self.alone:
-            return fresh
-        return [entry for entry in fresh if self._claims(entry)]
+        """The command's living processes; called in a forked child of the keeper only.
 
-    def _claims(self, entry: procs.Entry) -> bool:
+        The keeper is in no pid namespace of the sandbox's: it could not tell a command's session by its pid.
+        """
+        if self._sessions is None:
+            others = {procs.pid_behind(other._leader) for other in self._running}
+            self._sessions = procs.pid_behind(self._leader), others
+        known = {entry.pid: entry for entry in self._processes()}
+        return [entry for entry in known.values() if self._claims(entry, known, *self._sessions)]
+
+    def _claims(
+        self, entry: procs.Entry, known: dict[int, procs.Entry], own: int | None, others: set[int | None]
+    ) -> bool:
+        at: procs.Entry | None = entry
+        for _ in known:  # a bound: what is read while it changes may show a circle
+            if at is None:
+                break
+            if at.session == own:
+                return True
+            if at.session in others or (at.pid in self._before and at.start_ticks <= self._began):
+                return False
+            at = known.get(at.parent)
+        if self._alone:
+            return True
         number = procs.variable_of(entry.pid, COMMAND_VARIABLE)
         return number is None or number == str(self._number)
 

@@ -274,9 +274,7 @@ class Keeper:
         cwd = self._resolve(header["cwd"])
         number = header["id"]
         env = command.environment(self._config, self._space.home, cwd, header["env"], number)
-        belongings = command.Belongings(number, self._space.processes, alone=not self._jobs)
-        for other in self._jobs.values():
-            other.belongings.alone = False
+        belongings = command.Belongings(number, self._space.processes)
         out, out_write = os.pipe2(os.O_CLOEXEC)
         err, err_write = (None, out_write) if header["merge_stderr"] else os.pipe2(os.O_CLOEXEC)
         try:
@@ -294,6 +292,7 @@ class Keeper:
         finally:
             for fd in {out_write, err_write}:
                 os.close(fd)
+        belongings.begin(pid, [job.belongings for job in self._jobs.values()])
         job = Job(header, pid, out, err, belongings)
         self._jobs[number] = job
         for fd in job.streams:
@@ -327,6 +326,7 @@ class Keeper:
         """Answer for a command that is over."""
         if not job.over or self._jobs.pop(job.ident, None) is None:
             return
+        job.belongings.close()
         for fd in list(job.streams):
             self._selector.unregister(fd)
             if job.drain(fd):

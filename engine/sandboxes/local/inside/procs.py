@@ -11,6 +11,7 @@ from collections.abc import Callable
 _TICKS = os.sysconf("SC_CLK_TCK")
 _MAX_COMMAND = 4096
 _PF_EXITING = 4
+_EXEC_SECONDS = 1.0
 
 
 class Entry:
@@ -26,29 +27,29 @@ class Entry:
         self.start_ticks = start_ticks
 
 
-def read_entry(pid: int) -> Entry | None:
-    """None where it is gone or a zombie: it will do nothing more."""
+def _fields(pid: int) -> list[bytes]:
+    """What /proc/PID/stat tells after the program's name; nothing where the process is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             text = file.read()
     except (FileNotFoundError, ProcessLookupError):
+        return []
+    # The name stands in brackets and may hold spaces and brackets itself.
+    return text[text.rindex(b")") + 2 :].split()
+
+
+def read_entry(pid: int) -> Entry | None:
+    """None where it is gone or a zombie: it will do nothing more."""
+    fields = _fields(pid)
+    if not fields or fields[0] in (b"Z", b"X"):
         return None
-    # The command's name stands in brackets and may hold spaces and brackets itself.
-    fields = text[text.rindex(b")") + 2 :].split()
-    state = fields[0].decode("ascii")
-    if state in "ZX":
-        return None
-    return Entry(pid, int(fields[1]), int(fields[3]), state, int(fields[19]))
+    return Entry(pid, int(fields[1]), int(fields[3]), fields[0].decode("ascii"), int(fields[19]))
 
 
 def is_exiting(pid: int) -> bool:
     """Whether a process is dead, or is being ended by the kernel right now."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            text = file.read()
-    except (FileNotFoundError, ProcessLookupError):
-        return True
-    return bool(int(text[text.rindex(b")") + 2 :].split()[6]) & _PF_EXITING)
+    fields = _fields(pid)
+    return not fields or bool(int(fields[6]) & _PF_EXITING)
 
 
 def all_pids() -> set[int]:
@@ -96,15 +97,42 @@ def command_of(pid: int) -> str:
 
 def variable_of(pid: int, name: str) -> str | None:
     """A variable that a process was started with; None where it has none or does not let us look."""
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            words = file.read(1 << 20).split(b"\0")
-    except OSError:
-        return None
     mark = name.encode() + b"="
+    words = _environment(pid).split(b"\0")
     return next(
         (word[len(mark) :].decode("utf-8", "replace") for word in words if word.startswith(mark)), None
     )
+
+
+def _environment(pid: int) -> bytes:
+    """A process that is just becoming another program shows none, on a busy machine for long: it is waited for."""
+    deadline = time.monotonic() + _EXEC_SECONDS
+    while True:
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                text = file.read(1 << 20)
+        except OSError:
+            return b""
+        fields = [] if text else _fields(pid)
+        if not fields or fields[0] in (b"Z", b"X") or time.monotonic() > deadline:
+            return text
+        # The kernel notes where the code begins after it has noted where the environment does, and where that ends.
+        if fields[23] != b"0" and fields[47] == fields[48]:
+            return text
+        time.sleep(0.0005)
+
+
+def pid_behind(descriptor: int) -> int | None:
+    """The pid, as this /proc shows it, of the process that a pidfd of ours stands for.
+
+    None where it is gone, and on kernels before 5.14, which do not let an undumpable process see its descriptors.
+    """
+    try:
+        with open(f"/proc/self/fdinfo/{descriptor}", "rb") as file:
+            found = next((int(line[4:]) for line in file if line.startswith(b"Pid:")), -1)
+    except OSError:
+        return None
+    return found if found > 0 else None
 
 
 def boot_time() -> float:
