@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -95,6 +97,24 @@ class FakeHosting:
 
     def close(self) -> None:
         self.asked.append("close")
+
+
+async def until_idle(min_sleep: float = 0.02, max_sleep: float = 1.0) -> None:
+    """As Textual's ``wait_for_idle``: until the process computes no more, but looking at it four times as often."""
+    began = time.monotonic()
+    while True:
+        computed = time.process_time()
+        await asyncio.sleep(0.005)
+        waited = time.monotonic() - began
+        if waited >= max_sleep or (waited >= min_sleep and time.process_time() - computed < 0.0005):
+            return
+
+
+@pytest.fixture(autouse=True)
+def _keys_settle_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key pressed by Pilot waits three times for the process to be idle: most of what these tests took."""
+    for module in ("textual.app", "textual.pilot"):
+        monkeypatch.setattr(f"{module}.wait_for_idle", until_idle)
 
 
 @pytest.fixture(scope="session")

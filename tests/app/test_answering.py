@@ -55,6 +55,8 @@ async def test_holding_the_view_lays_nothing_out_anew(project: Path) -> None:
     app = make_app(project)
     async with app.run_test(size=(120, 40)) as pilot:
         await open_run(pilot, app)
+        await until_shown(pilot, app, "Attempts of group")
+        await pilot.wait_for_scheduled_animations()
         layouts: list[object] = []
         app.screen.screen_layout_refresh_signal.subscribe(app.screen, layouts.append)
         await pilot.press("space")
