@@ -92,6 +92,41 @@ async def test_a_stop_finishes_the_step_whose_groups_have_not_all_begun() -> Non
     await bench.schedule.close()
 
 
+async def test_a_stop_replaces_a_group_with_the_next_one_that_was_set_up_ahead() -> None:
+    """In the order of their ids: a task that was passed over would never be trained, not even after a resume."""
+    bench = Bench(lambda g, a: 1.0 if g == 0 else float(a % 2), ahead=4, by_hand=True)
+    for group in range(3):
+        bench.open(group, "setup")
+    collecting = asyncio.create_task(bench.schedule.collect())
+    await settle()
+    assert (bench.started, bench.groups_in("run")) == ([0, 1, 2], [0])
+    bench.control.stop_after_step("test")
+    await settle()
+    bench.open(0)
+    await settle()
+    assert bench.groups_in("run") == [1]
+    bench.open(1)
+    assert [group.group_id for group in (await collecting).usable] == [1]
+    assert (bench.started, bench.schedule.frontier, bench.schedule.untrained) == ([0, 1, 2], 2, [2])
+    await bench.schedule.close()
+
+
+async def test_a_stop_passes_over_no_group_that_it_gave_up() -> None:
+    bench = Bench(lambda g, a: 1.0 if g == 0 else float(a % 2), k=2, by_hand=True)
+    for group in range(3):
+        bench.open(group, "setup")
+    collecting = asyncio.create_task(bench.schedule.collect())
+    await settle()
+    assert bench.groups_in("run") == [0, 1, 2]
+    bench.control.stop_after_step("test")
+    await settle()
+    assert bench.groups_in("run") == [0]
+    bench.open(0)
+    assert (await collecting).usable == []
+    assert (bench.started, bench.schedule.frontier) == ([0, 1, 2], 0)
+    await bench.schedule.close()
+
+
 async def test_a_stop_gives_up_a_step_that_has_not_sampled() -> None:
     bench = Bench(by_hand=True)
     collecting = asyncio.create_task(bench.schedule.collect())

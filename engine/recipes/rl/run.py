@@ -28,7 +28,7 @@ from engine.recipes.rl.report import Reporter
 from engine.recipes.rl.rollout import Rollout
 from engine.recipes.rl.schedule import Collected, Schedule, ScheduleSettings
 from engine.recipes.rl.updating import Updater
-from engine.recipes.rl.wording import exhausted_line, solved_line, step_line
+from engine.recipes.rl.wording import exhausted_line, solved_line, step_line, untrained_line
 from engine.recipes.saving import Saver
 from engine.recipes.spending import SpendMeter
 from engine.store.rows import RunState, StepRow
@@ -149,6 +149,9 @@ class _Run:
                 self.reporter.step_changed(row)
                 if collected.exhausted:
                     return await self._exhausted(collected)
+                if collected.finished and not handle.control.aborted:
+                    usable, needed = len(collected.usable), training.groups_per_step
+                    handle.log("info", "run", untrained_line(row.step, usable, needed))
                 return await self._stopped()
             row.state = "training"
             self.reporter.step_changed(row)

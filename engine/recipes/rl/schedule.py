@@ -116,7 +116,7 @@ class Schedule:
         self._consecutive_unusable = 0
         self._kept: dict[int, _Kept] = {}  # by id, ascending
         self._decided: dict[int, Group] = {}  # judged, not yet told by ``collect``
-        self._publishing = self._collecting = False
+        self._publishing = self._collecting = self._gave_up = False
         self._given = self._begun = 0  # slots, and attempts, in this turn of the event loop
         self._background: set[asyncio.Task[None]] = set()
         self._watching: asyncio.Task[None] | None = None
@@ -146,9 +146,10 @@ class Schedule:
     async def collect(self) -> Collected:
         """Wait for a step's worth of usable groups; groups of later steps go on meanwhile and afterwards.
 
-        Once the run is to stop, the step in hand is finished, with new groups for those that teach nothing, and
-        everything else is cancelled. The result holds fewer groups than a step needs where none of them had sampled
-        yet, and where too many in a row taught nothing.
+        Once the run is to stop, the step in hand is finished, in sync mode with further groups for those that teach
+        nothing; groups of later steps are cancelled. The result holds fewer groups than a step needs where none had
+        sampled yet, where too many in a row taught nothing, and where one that taught nothing could only be replaced
+        past the cancelled ones: their tasks would be skipped.
 
         Raises:
             LoopsUnavailable: what ended an attempt ends the run.
@@ -168,7 +169,8 @@ class Schedule:
             batch = self._batch
             complete = len(batch) == self._settings.groups_per_step and all(kept.usable for kept in batch)
             busy = any(kept.in_hand and not kept.usable for kept in batch)
-            over = self._exhausted or (self._control.stopping and not self._step_in_hand)
+            ending = self._control.stopping and (self._gave_up or not self._step_in_hand)
+            over = self._exhausted or ending
             if complete or (over and not busy):
                 return self._handed_over(complete, time.monotonic() - begun)
             if not busy and self._control.paused:
@@ -311,7 +313,7 @@ class Schedule:
                 return kept
         steps = 1 if stopping else self._settings.max_steps - self.version
         full = len(self._kept) >= steps * self._settings.groups_per_step
-        if held or full:
+        if held or full or (stopping and self._gave_up):
             return None
         index, epoch = self._order.of(self._next_group)
         size = self._settings.group_size
@@ -382,6 +384,8 @@ class Schedule:
             if self._control.stopping:
                 # While nothing is waited for, the oldest are what is being trained on.
                 needed = self._batch if self._step_in_hand or not self._collecting else []
+                if self._step_in_hand and self._settings.max_steps_off_policy == 0:
+                    needed = list(self._kept.values())  # set up ahead: the next in line
                 for kept in list(self._kept.values()):
                     if kept not in needed:
                         self._give_up(kept)
@@ -391,5 +395,6 @@ class Schedule:
 
     def _give_up(self, kept: _Kept) -> None:
         del self._kept[kept.group.group_id]
+        self._gave_up = self._gave_up or bool(kept.tasks)
         for task in kept.tasks:
             task.cancel()

@@ -26,6 +26,14 @@ def _groups(count: float) -> str:
     return "1 group" if count == 1 else f"{count:.0f} groups"
 
 
+def untrained_line(step: int, usable: int, needed: int) -> str:
+    """What a stop does to a step that it leaves short of groups."""
+    return (
+        f"step {step} is not trained: {usable} of the {needed} groups that it needs were usable when the run was to stop, "
+        "and the later ones were given up"
+    )
+
+
 def solved_line(count: int, best: float) -> str:
     """Why a run is done before its steps are."""
     return (
