@@ -1,13 +1,8 @@
-"""Loops runs from outside: which still bill, and ending them.
-
-Everything here runs on the engine's loop or a command's, never on a screen's; ``still_billing`` only reads the store.
-"""
+"""Ending Loops runs from outside, live ones too. On the engine's loop or a command's, never on a screen's."""
 
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -17,11 +12,7 @@ from pathlib import Path
 from engine.config.problems import ConfigError
 from engine.hosting.account import is_named_after, note_loops_state, services
 from engine.hosting.errors import HostingError
-from engine.hosting.local_server import LocalServer
-from engine.hosting.loops_access import (
-    LOCAL,
-    loops_of,
-)
+from engine.hosting.loops_access import loops_of
 from engine.loops.ending import deactivate as end_loops_run
 from engine.loops.errors import LoopsError
 from engine.loops.management import (
@@ -33,7 +24,6 @@ from engine.loops.management import (
 )
 from engine.recipes.contract import LoopsEndpoint
 from engine.store.errors import StoreError, UnknownRun
-from engine.store.queries import StoreReader
 from engine.store.rows import RunRow
 from engine.store.store import Store
 
@@ -42,73 +32,6 @@ END_SECONDS = 120.0
 WATCH_SECONDS = 300.0
 """How long a Loops run may take to become INACTIVE."""
 _LOOK_SECONDS = 0.2
-_ALL_RUNS = 1_000_000
-
-
-# -- what bills ----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Billing:
-    """A run whose Loops run is up as far as anybody knows, so that it bills (``since`` in Unix seconds)."""
-
-    run_id: str
-    name: str
-    loops_run_id: str
-    scope: str  # "dedicated" bills by time, "serverless" by token; "auto": Loops chose
-    since: float | None
-    live: bool  # whether a process of ours still works on it
-
-
-def still_billing(reader: StoreReader, now: float | None = None) -> list[Billing]:
-    """The runs that still bill, oldest first; those on this machine never do. Reads the store alone."""
-    hosts = reader.live_hosts(time.time() if now is None else now)
-    found = [
-        Billing(
-            run.run_id,
-            run.name,
-            run.loops_run_id,
-            run.scope,
-            run.loops_since,
-            live=not run.state.final and run.host_id in hosts,
-        )
-        for run in reader.runs(_ALL_RUNS)
-        if run.scope != LOCAL and run.loops_run_id is not None and run.loops_state != INACTIVE
-    ]
-    return sorted(found, key=lambda billing: billing.since or 0.0)
-
-
-@dataclass(frozen=True, slots=True)
-class LocalServerUse:
-    """The project's own Loops server while it is up: it costs no money, but memory."""
-
-    pid: int
-    model: str
-    memory_bytes: int | None
-
-
-def local_server_use(project_dir: Path) -> LocalServerUse | None:
-    """The project's own server; None where none is up. Starts nothing."""
-    address = LocalServer(project_dir).running()
-    return None if address is None else LocalServerUse(address.pid, address.model, _memory(address.pid))
-
-
-def _memory(pid: int) -> int | None:
-    """Resident memory of a process in bytes; None where it is gone or nobody says."""
-    if sys.platform == "linux":
-        try:
-            status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            return None
-        line = next((line for line in status.splitlines() if line.startswith("VmRSS:")), None)
-        return None if line is None else int(line.split()[1]) * 1024
-    done = subprocess.run(
-        ["ps", "-o", "rss=", "-p", str(pid)], capture_output=True, text=True, timeout=5, check=False
-    )
-    return int(done.stdout) * 1024 if done.stdout.strip().isdecimal() else None
-
-
-# -- ending --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,6 @@ class LoopsSession:
         self._served = ServedPolicy()
         self._sampling_settings = SamplingSettings()
         self.loops_run_id: str = training.run_id
-        self.publishes = 0
 
     @classmethod
     async def start(
@@ -158,7 +157,6 @@ class LoopsSession:
             raise LoopsUnavailable(explain(error, "publishing weights", self._url)) from error
         finally:
             self._served.end_publish()
-        self.publishes += 1
         return step
 
     async def publish_loaded(self, name: str) -> None:
@@ -179,7 +177,6 @@ class LoopsSession:
             await self._served.serve(sampling, self.version)
         except Exception as error:
             raise LoopsUnavailable(explain(error, "publishing weights", self._url)) from error
-        self.publishes += 1
 
     async def sample(
         self, prompt: Sequence[int], *, max_tokens: int, seed: int | None, affinity_key: str | None

@@ -93,11 +93,6 @@ class RunView:
         return next((row for row in self.groups if row.group_id == self.group_id), None)
 
     @property
-    def step_row(self) -> StepRow | None:
-        """The step in hand, finished or not."""
-        return self.steps[-1] if self.steps else None
-
-    @property
     def shown_step(self) -> StepRow | None:
         """The step under the cursor, the chosen one, or the last finished one."""
         wanted = self.pointed if self.pointed is not None else self.wish.step

@@ -14,8 +14,6 @@ from engine.config.catalog import Setting, nearest, recipes, setting, settings, 
 from engine.config.comparing import Change, changes, changes_since_run
 from engine.config.loading import LoadedConfig
 
-FREE = {"runtime.config.options", "training.loss_config"}
-
 
 @pytest.mark.parametrize("recipe", recipes())
 def test_every_key_is_there_once(recipe: str) -> None:

@@ -8,7 +8,6 @@ import select
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -43,7 +42,6 @@ class ServerProcess:
     key: str = KEY
     model: str = ""
     process: subprocess.Popen[bytes] | None = None
-    started_in: float = 0.0
 
     @property
     def command(self) -> list[str]:
@@ -60,7 +58,6 @@ class ServerProcess:
         return self.state.parent / f"{self.state.name}.stderr"
 
     def start(self) -> Self:
-        started = time.monotonic()
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
                 self.command,
@@ -80,7 +77,6 @@ class ServerProcess:
         told = json.loads(line)
         self.url, self.model = told["url"], told["model"]
         assert told["key"] == self.key
-        self.started_in = time.monotonic() - started
         return self
 
     def stop(self, number: int = signal.SIGTERM) -> int:

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from engine.hosting.local_server import LocalServer
-from engine.hosting.loops_runs import local_server_use, still_billing
 from engine.loops.session import LoopsSession, SessionSettings
 from engine.store import Store
 from engine.store.rows import CheckpointRow, CheckpointState, RunState
@@ -84,12 +83,7 @@ def test_what_still_bills_is_known_from_the_store(
     store: Store, odd: OddServer, monkeypatch: pytest.MonkeyPatch, call: Call
 ) -> None:
     run_id = remote(store, odd, monkeypatch)
-    (billing,) = still_billing(store.reader())
-    assert (billing.run_id, billing.loops_run_id, billing.since, billing.live) == (run_id, "r9", 100.0, False)
     assert f"loops-tui deactivate {run_id}" in call("runs").err
-    use = local_server_use(store.project_dir)
-    assert use is not None
-    assert (use.memory_bytes or 0) > 1_000_000
 
 
 def test_the_account_s_runs_are_listed_and_known_ones_recognised(

@@ -36,7 +36,6 @@ SETTING = SUITES.RepositoryTask.model_validate(
 )
 RIGHT = 'def total(rows):\n    return sum(row["amount"] for row in rows)\n'
 FIX = f"```file:total.py\n{RIGHT}```"
-READ = ("shell", {"command": "cat total.py"})
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import jax  # pyright: ignore[reportMissingImports]
@@ -45,9 +45,6 @@ class Shape:
             "up_proj": (self.hidden, self.width),
             "down_proj": (self.width, self.hidden),
         }
-
-    def as_dict(self) -> dict[str, float]:
-        return asdict(self)
 
 
 def init(shape: Shape, seed: int) -> Params:

@@ -20,8 +20,6 @@ from engine.local_loops.compute.interface import FloatArray, IntArray, ScoreRow
 Doubles = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
-#: Losses that compare the policy with the one that sampled.
-RL_LOSSES = ("importance_sampling", "ppo", "cispo", "dro", "dppo")
 #: The value some data sets use for "not a target", beside our own -1.
 IGNORE_INDEX = -100
 

@@ -18,7 +18,7 @@ from typing import Any
 from . import procs
 from .frames import Message
 
-CANNOT_START, NOT_FOUND = 126, 127
+CANNOT_START = 126
 COMMAND_VARIABLE = "LOOPS_COMMAND"
 _SWEEP_SECONDS = 3.0
 

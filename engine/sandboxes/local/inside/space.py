@@ -27,11 +27,10 @@ class SpaceError(Exception):
 
 
 class Space:
-    """Where commands run. ``private_pids``: the processes have a pid namespace of their own."""
+    """Where commands run."""
 
     workdir = "/work"
     home = "/tmp"
-    private_pids = False
 
     def enter(self, broker_pid: int) -> None:
         """Complete and enter the space, and give up every right that is not needed. Raises SpaceError."""
@@ -68,8 +67,6 @@ def begin_space(config: dict[str, Any]) -> Space:
 
 class _Namespaces(Space):
     """bubblewrap's namespaces; the keeper joins all of them, its children its pid namespace too."""
-
-    private_pids = True
 
     def __init__(self, config: dict[str, Any]) -> None:
         self._config = config
