@@ -241,8 +241,6 @@ class RunRecorder:
         """Add a line to the run's log; ``level`` is debug, info, warning or error."""
         write = LogWrite(self.run_id, level, source, text, self.redactor)
         self._writer.put(("log", self.run_id, next(self._numbers)), write)
-        if self._files is not None:
-            self._files.log_changed()
 
     async def flush(self, timeout: float = 30.0) -> None:
         """Wait until everything recorded so far is in the file. Raises StoreError."""

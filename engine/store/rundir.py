@@ -210,7 +210,6 @@ class RunFiles:
         self._directory = directory
         self._lock = threading.Lock()
         self._run = False
-        self._log = False
         self._last_log_id = last_log_id
         self._steps: set[int] = set()
         self._groups: set[int] = set()
@@ -222,9 +221,6 @@ class RunFiles:
 
     def run_changed(self) -> None:
         self._run = True
-
-    def log_changed(self) -> None:
-        self._log = True
 
     def step_changed(self, row: StepRow) -> None:
         if row.state == "done":
@@ -248,7 +244,7 @@ class RunFiles:
         """Write what the run's end left undecided: its groups in flight, and the last state. Raises OSError."""
         with self._lock:
             self._groups |= self._begun_groups - self._written_groups
-            self._run = self._log = True
+            self._run = True
         self._write(connection, undecided=True)
 
     def after_commit(self, connection: sqlite3.Connection) -> None:
@@ -258,7 +254,6 @@ class RunFiles:
     def _write(self, connection: sqlite3.Connection, *, undecided: bool) -> None:
         with self._lock:
             run, self._run = self._run, False
-            log, self._log = self._log, False
             steps, groups, evals = sorted(self._steps), sorted(self._groups), set(self._evals)
         # A row that was handed over after the commit is not in the file yet: its turn comes with the next commit.
         done = [row for row in _steps(connection, self._run_id, steps) if row.state == "done"]
@@ -278,11 +273,9 @@ class RunFiles:
         for group_id in groups:
             write_group(connection, self._directory, self._run_id, group_id)
         self._directory.append_evals(ended)
-        if log:
-            rows = read_log(connection, self._run_id, self._last_log_id)
+        if rows := read_log(connection, self._run_id, self._last_log_id):
             self._directory.append_log(rows)
-            if rows:
-                self._last_log_id = rows[-1].log_id
+            self._last_log_id = rows[-1].log_id
         if run:
             row = connection.execute("SELECT * FROM runs WHERE run_id = ?", (self._run_id,)).fetchone()
             if row is not None:

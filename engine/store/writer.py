@@ -47,7 +47,8 @@ class Write(Protocol):
 class Writer:
     """See the module. ``listeners`` are told of troubles from the writer's thread, once for each.
 
-    ``after_commit`` is called there too, after each batch, and may read (run directories are written by it).
+    ``after_commit`` is called there too, after each batch, and may read (run directories are written by it). Nobody
+    who waits for a row waits for that as well.
     """
 
     def __init__(
@@ -164,11 +165,14 @@ class Writer:
                     urgent, self._urgent = self._urgent, False
                     self._due = None
                     closing = self._closing
+                new = bool(pending)
                 wrote = self._write(pending, durable=urgent or closing)
                 del pending  # long transcripts among it must not stay until the next rows come
                 for act, future in calls:
                     self._act(act, future)
                 self._settle(waiters, wrote)
+                if new and wrote:
+                    self._tell_committed()
                 if closing and (wrote or self._error is not None):
                     return
         finally:
@@ -208,6 +212,17 @@ class Writer:
             # One row cannot be stored: write the others one by one and report that one.
             return self._write_singly(writes, error, durable=durable)
         self._recovered()
+        return True
+
+    def _write_singly(self, writes: list[tuple[Hashable, Any]], first: Exception, *, durable: bool) -> bool:
+        if len(writes) == 1:
+            self._lose(writes[0][0], first)
+            return True
+        middle = len(writes) // 2
+        left = self._write(dict(writes[:middle]), durable=durable)
+        return self._write(dict(writes[middle:]), durable=durable) and left
+
+    def _tell_committed(self) -> None:
         for hook in list(self.after_commit):
             try:
                 hook(self._connection)
@@ -219,15 +234,6 @@ class Writer:
                         f"store: the run directory is no longer written ({type(error).__name__}: {error})"
                     )
                 )
-        return True
-
-    def _write_singly(self, writes: list[tuple[Hashable, Any]], first: Exception, *, durable: bool) -> bool:
-        if len(writes) == 1:
-            self._lose(writes[0][0], first)
-            return True
-        middle = len(writes) // 2
-        left = self._write(dict(writes[:middle]), durable=durable)
-        return self._write(dict(writes[middle:]), durable=durable) and left
 
     def _transaction(self, writes: list[tuple[Hashable, Any]], *, durable: bool) -> None:
         connection = self._connection

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+import threading
 from dataclasses import asdict
 from pathlib import Path
 
@@ -52,6 +54,37 @@ def test_a_row_that_is_not_committed_yet_waits_for_its_commit(store: Store, tmp_
     assert line["step"] == 1
     store.submit(files.finish).result(10)
     assert len(lines(directory, "rollouts.jsonl")) == 1
+
+
+def test_who_waits_for_a_row_does_not_wait_for_the_files(store: Store, tmp_path: Path) -> None:
+    """A checkpoint's or sandbox's intent is committed to the store; the files beside it may take their time."""
+    written, blocked = threading.Event(), threading.Event()
+
+    def slow_disk(_: sqlite3.Connection) -> None:
+        blocked.set()
+        assert written.wait(30)
+
+    store.create_run(make_run(tmp_path))
+    store._writer.after_commit.append(slow_disk)
+    recorder = store.recorder(RUN, files=False)
+    recorder.group(make_group(RUN, 0))
+    try:
+        recorder.flush_blocking(20)
+        assert blocked.wait(20)
+    finally:
+        written.set()
+
+
+def test_a_log_line_handed_over_after_the_commit_is_not_forgotten(store: Store, tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    store.create_run(run)
+    recorder = store.recorder(RUN, files=False)
+    files = RunFiles(RUN, RunDirectory(Path(run.run_dir)))
+    store.submit(files.after_commit).result(10)  # the commit before the line's own
+    recorder.log("info", "engine", "the sampler is ready")
+    store.flush()
+    store.submit(files.after_commit).result(10)
+    assert "the sampler is ready" in (Path(run.run_dir) / "run.log").read_text()
 
 
 def test_a_transcript_file_is_its_row_as_json(tmp_path: Path) -> None:
