@@ -1,103 +1,31 @@
-"""Leases through failures, cancellations and the death of their process; and the cleanup after it."""
+"""Leases through failures and cancellations, and their cleanup."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from engine.sandboxes import (
     PermanentError,
-    ProviderError,
-    ProviderReport,
-    ProviderSandbox,
-    Released,
-    ReleaseOutcome,
-    Sandbox,
     SandboxGone,
     SandboxSettings,
-    SandboxSpec,
     TransientError,
 )
 from engine.sandboxes.cleanup import cleanup
 from engine.sandboxes.leases import LeaseKeeper
-from engine.sandboxes.local import LocalProvider
-from engine.sandboxes.local.inside import landlock
 from engine.sandboxes.naming import project_label
 from engine.store import Store, StoreError
 from engine.store.leases import LeaseJournal
 from engine.store.rows import LeaseRow, LeaseState
-from tests.sandboxes.conftest import needs_bubblewrap
-from tests.sandboxes.traces import traces, until
-from tests.sandboxes.victim import CREATING, RELEASING, become_host
-
-
-class Fake:
-    """A provider in memory that can be told to fail."""
-
-    name = "fake"
-
-    def __init__(self) -> None:
-        self.boxes: dict[str, Mapping[str, str]] = {}
-        self.create_errors: list[ProviderError] = []
-        self.release_errors: list[ProviderError] = []
-        self.releases: list[str] = []
-        self.gate = asyncio.Event()
-        self.gate.set()
-        self.creating = 0
-        self.most_creating = 0
-
-    async def probe(self) -> ProviderReport:
-        return ProviderReport("fake", "remote")
-
-    async def create(self, spec: SandboxSpec) -> Sandbox:
-        self.creating += 1
-        self.most_creating = max(self.most_creating, self.creating)
-        try:
-            # As on a real one: after a failure or a cancellation the sandbox may exist.
-            self.boxes[spec.name] = spec.labels
-            await self.gate.wait()
-            await asyncio.sleep(0)
-            if self.create_errors:
-                raise self.create_errors.pop(0)
-            return FakeSandbox(spec.name, "fake", "remote")
-        finally:
-            self.creating -= 1
-
-    async def release(self, name: str, *, settle_seconds: float = 0.0) -> Released:
-        self.releases.append(name)
-        await asyncio.sleep(0)
-        if self.release_errors:
-            raise self.release_errors.pop(0)
-        there = self.boxes.pop(name, None) is not None
-        return Released(name, ReleaseOutcome.RELEASED if there else ReleaseOutcome.ALREADY_GONE)
-
-    async def list(self, labels: Mapping[str, str] | None = None) -> list[ProviderSandbox]:
-        wanted = (labels or {}).items()
-        return [
-            ProviderSandbox(name, had, "up", None)
-            for name, had in self.boxes.items()
-            if wanted <= had.items()
-        ]
-
-    async def aclose(self) -> None:
-        """Nothing to let go of."""
-
-
-class FakeSandbox(Sandbox):
-    """Never used."""
-
-    write_tree = exec = processes = kill = kill_all = read = ensure_alive = None  # type: ignore[assignment]
-
-
-FakeSandbox.__abstractmethods__ = frozenset()  # type: ignore[attr-defined]
+from tests.sandboxes.fake_provider import FakeProvider
+from tests.sandboxes.traces import until
+from tests.sandboxes.victim import become_host
 
 
 @pytest.fixture
@@ -114,12 +42,12 @@ def store(project: Path) -> Iterator[Store]:
 
 
 @pytest.fixture
-async def fake() -> Fake:
-    return Fake()
+async def fake() -> FakeProvider:
+    return FakeProvider()
 
 
 @pytest.fixture
-async def keeper(store: Store, fake: Fake, project: Path) -> AsyncIterator[LeaseKeeper]:
+async def keeper(store: Store, fake: FakeProvider, project: Path) -> AsyncIterator[LeaseKeeper]:
     label = project_label(project)
     opened = LeaseKeeper(
         store,
@@ -142,7 +70,9 @@ async def settled(store: Store, keeper: LeaseKeeper) -> list[str]:
     return states(store)
 
 
-async def test_the_story_of_a_lease(store: Store, fake: Fake, keeper: LeaseKeeper, project: Path) -> None:
+async def test_the_story_of_a_lease(
+    store: Store, fake: FakeProvider, keeper: LeaseKeeper, project: Path
+) -> None:
     leased = await keeper.acquire(group_id=12, attempt=3, tries=2, ttl_seconds=60)
     (row,) = store.reader().leases("run-1", [LeaseState.ACTIVE])
     assert (row.name, row.provider, row.isolation, row.group_id, row.attempt) == (
@@ -173,7 +103,7 @@ async def test_the_story_of_a_lease(store: Store, fake: Fake, keeper: LeaseKeepe
 
 
 async def test_the_intent_is_in_the_file_before_the_provider_is_asked(
-    store: Store, fake: Fake, keeper: LeaseKeeper
+    store: Store, fake: FakeProvider, keeper: LeaseKeeper
 ) -> None:
     fake.gate.clear()
     task = asyncio.create_task(keeper.acquire())
@@ -191,7 +121,9 @@ async def test_the_intent_is_in_the_file_before_the_provider_is_asked(
     await task
 
 
-async def test_without_a_journal_nothing_is_created(store: Store, fake: Fake, keeper: LeaseKeeper) -> None:
+async def test_without_a_journal_nothing_is_created(
+    store: Store, fake: FakeProvider, keeper: LeaseKeeper
+) -> None:
     def full(*_: object) -> None:
         raise StoreError("store: the disk is full")
 
@@ -202,7 +134,7 @@ async def test_without_a_journal_nothing_is_created(store: Store, fake: Fake, ke
 
 
 async def test_a_passing_failure_is_tried_again_under_a_new_name(
-    store: Store, fake: Fake, keeper: LeaseKeeper
+    store: Store, fake: FakeProvider, keeper: LeaseKeeper
 ) -> None:
     fake.create_errors = [TransientError("busy", retry_after=0.0), TransientError("busy", retry_after=0.0)]
     leased = await keeper.acquire()
@@ -221,7 +153,7 @@ async def test_a_passing_failure_is_tried_again_under_a_new_name(
 
 @pytest.mark.parametrize("turns", range(14))
 async def test_a_cancelled_acquire_ends_released(
-    store: Store, fake: Fake, keeper: LeaseKeeper, turns: int
+    store: Store, fake: FakeProvider, keeper: LeaseKeeper, turns: int
 ) -> None:
     """Cancelled at every turn of the loop that it takes."""
     task = asyncio.create_task(keeper.acquire())
@@ -236,7 +168,9 @@ async def test_a_cancelled_acquire_ends_released(
     assert fake.boxes == {}
 
 
-async def test_release_is_shielded_from_cancellation(store: Store, fake: Fake, keeper: LeaseKeeper) -> None:
+async def test_release_is_shielded_from_cancellation(
+    store: Store, fake: FakeProvider, keeper: LeaseKeeper
+) -> None:
     leased = await keeper.acquire()
     task = asyncio.create_task(keeper.release(leased))
     await asyncio.sleep(0)
@@ -248,7 +182,7 @@ async def test_release_is_shielded_from_cancellation(store: Store, fake: Fake, k
 
 
 async def test_release_is_tried_again_and_then_lost(
-    store: Store, fake: Fake, keeper: LeaseKeeper, project: Path
+    store: Store, fake: FakeProvider, keeper: LeaseKeeper, project: Path
 ) -> None:
     leased = await keeper.acquire()
     fake.release_errors = [TransientError("502", retry_after=0.0)] * 2
@@ -269,7 +203,9 @@ async def test_release_is_tried_again_and_then_lost(
     assert set(states(store)) == {"released"}
 
 
-async def test_what_cannot_get_better_is_lost_at_once(store: Store, fake: Fake, keeper: LeaseKeeper) -> None:
+async def test_what_cannot_get_better_is_lost_at_once(
+    store: Store, fake: FakeProvider, keeper: LeaseKeeper
+) -> None:
     await keeper.acquire()
     fake.release_errors = [PermanentError("forbidden")]
     assert await keeper.release_all() == 1
@@ -278,7 +214,7 @@ async def test_what_cannot_get_better_is_lost_at_once(store: Store, fake: Fake, 
         await keeper.acquire()
 
 
-async def test_creations_are_bounded(fake: Fake, keeper: LeaseKeeper) -> None:
+async def test_creations_are_bounded(fake: FakeProvider, keeper: LeaseKeeper) -> None:
     fake.gate.clear()
     tasks = [asyncio.create_task(keeper.acquire(group_id=0, attempt=n)) for n in range(12)]
     await until(lambda: fake.creating == 4)
@@ -289,7 +225,7 @@ async def test_creations_are_bounded(fake: Fake, keeper: LeaseKeeper) -> None:
 
 
 async def test_a_lease_that_somebody_released_meanwhile_is_not_used(
-    store: Store, fake: Fake, keeper: LeaseKeeper, project: Path
+    store: Store, fake: FakeProvider, keeper: LeaseKeeper, project: Path
 ) -> None:
     fake.gate.clear()
     task = asyncio.create_task(keeper.acquire())
@@ -303,7 +239,7 @@ async def test_a_lease_that_somebody_released_meanwhile_is_not_used(
 
 
 async def test_a_dry_run_touches_nothing(
-    store: Store, fake: Fake, keeper: LeaseKeeper, project: Path
+    store: Store, fake: FakeProvider, keeper: LeaseKeeper, project: Path
 ) -> None:
     leased = await keeper.acquire()
     fake.boxes["stray"] = {"ltui-project": project_label(project), "ltui-run": "run-0"}
@@ -320,7 +256,7 @@ async def test_a_dry_run_touches_nothing(
     assert (states(store), fake.releases) == (["active"], [])
 
 
-async def test_cleanup_reports_what_fails(store: Store, fake: Fake, project: Path) -> None:
+async def test_cleanup_reports_what_fails(store: Store, fake: FakeProvider, project: Path) -> None:
     journal = LeaseJournal(store)
     for name, provider in (("ltui-a", "fake"), ("ltui-b", "elsewhere")):
         await journal.add(LeaseRow(name, provider, "", "run-1", 0, 0, "dead", LeaseState.ACTIVE, 1.0))
@@ -335,98 +271,3 @@ async def test_cleanup_reports_what_fails(store: Store, fake: Fake, project: Pat
     assert [e.name for e in again.already_gone] == ["ltui-a"]
     with pytest.raises(StoreError, match="in the journal already"):
         await journal.add(LeaseRow("ltui-a", "fake", "", None, None, None, None, LeaseState.INTENDED, 1.0))
-
-
-# -- the death of the process ------------------------------------------------------------------------------------
-
-
-def start(project: Path, step: str, isolation: str = "auto") -> subprocess.Popen[str]:
-    words = [sys.executable, "-m", "tests.sandboxes.victim", str(project), step, isolation]
-    return subprocess.Popen(
-        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
-    )
-
-
-def wait_for_stop(victim: subprocess.Popen[str]) -> None:
-    _, status = os.waitpid(victim.pid, os.WUNTRACED)
-    assert os.WIFSTOPPED(status), "the victim ended before it came to its step"
-
-
-def finish(victim: subprocess.Popen[str]) -> None:
-    victim.kill()
-    victim.wait(20)
-    for stream in (victim.stdin, victim.stdout):
-        assert stream is not None
-        stream.close()
-
-
-async def clean(project: Path) -> None:
-    """Cleanup, twice at once; then nothing is left and every lease says so."""
-    with Store.open(project) as store:
-        reports = await asyncio.gather(cleanup(store, project), cleanup(store, project))
-        assert all(report.failed == [] and report.skipped_live == [] for report in reports)
-        assert set(states(store)) <= {"released"}
-        again = await cleanup(store, project)
-        assert (again.released, again.already_gone, again.failed) == ([], [], [])
-    assert traces(project) == []
-
-
-@pytest.mark.parametrize("step", [*CREATING, "used", *RELEASING])
-async def test_killed_at(project: Path, step: str) -> None:
-    victim = await asyncio.to_thread(start, project, step)
-    await asyncio.to_thread(wait_for_stop, victim)
-    await asyncio.to_thread(finish, victim)
-    await clean(project)
-
-
-@pytest.mark.parametrize("step", ["keeper asked for", "used", "keeper ended"])
-async def test_killed_without_namespaces_at(project: Path, step: str) -> None:
-    if landlock.abi_version() == 0:
-        pytest.skip("this kernel has no Landlock")
-    victim = await asyncio.to_thread(start, project, step, "landlock")
-    await asyncio.to_thread(wait_for_stop, victim)
-    await asyncio.to_thread(finish, victim)
-    await clean(project)
-
-
-async def test_of_two_processes_one_is_killed(project: Path) -> None:
-    killed, other = await asyncio.gather(*(asyncio.to_thread(start, project, "using") for _ in range(2)))
-    names = []
-    for victim in (killed, other):
-        assert victim.stdout is not None
-        names.append((await asyncio.to_thread(victim.stdout.readline)).strip())
-    await asyncio.to_thread(finish, killed)
-    with Store.open(project) as store:
-        report = await cleanup(store, project)
-        assert [e.name for e in report.released] == [names[0]]
-        assert [e.name for e in report.skipped_live] == [names[1]]
-        found = {row.name: row.state for row in store.reader().leases()}
-        assert found == {names[0]: LeaseState.RELEASED, names[1]: LeaseState.ACTIVE}
-    assert [t for t in traces(project) if names[0] in t] == []
-    out, _ = await asyncio.to_thread(other.communicate, "go on\n", 30)
-    assert (out, other.returncode) == ("done\n", 0)
-    await clean(project)
-
-
-@needs_bubblewrap
-async def test_the_death_of_the_process_ends_its_sandboxes_by_itself(project: Path) -> None:
-    """Even before anybody cleans up, nothing runs any more; only directories are left.
-
-    That takes a namespace of processes; where only Landlock isolates, detached ones wait for cleanup.
-    """
-    victim = await asyncio.to_thread(start, project, "used")
-    await asyncio.to_thread(wait_for_stop, victim)
-    assert any(t.startswith("process") for t in traces(project))
-    os.kill(victim.pid, signal.SIGKILL)
-    await asyncio.to_thread(finish, victim)
-    await until(lambda: not any(t.startswith("process") for t in traces(project)))
-    await clean(project)
-
-
-async def test_a_directory_alone_is_found(project: Path) -> None:
-    """Its maker was killed between the directory and its content."""
-    (project / ".loops" / "sandboxes" / "ltui-half-made").mkdir(parents=True)
-    provider = LocalProvider(project)
-    assert [found.name for found in await provider.list()] == ["ltui-half-made"]
-    await provider.aclose()
-    await clean(project)
