@@ -36,6 +36,7 @@ class Bench:
     size: int = 2
     concurrent: int = 100
     grading: int = 100
+    evaluation: int = 0
     ahead: int = 0
     k: int = 0
     delta: int | None = None
@@ -66,6 +67,7 @@ class Bench:
                 setups_ahead=self.ahead,
                 max_steps_off_policy=self.k,
                 max_policy_delta=self.k if self.delta is None else self.delta,
+                max_concurrent_evaluation=self.evaluation,
             ),
             control=self.control,
             hold=self.control.wait_if_paused,

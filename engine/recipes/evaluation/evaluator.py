@@ -13,6 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 
+from engine.episodes.places import Places, Unlimited
 from engine.episodes.runtime import AttemptPlan, AttemptResult, run_attempt
 from engine.loops.errors import LoopsUnavailable
 from engine.policy.conversation import ConversationTrace, Model
@@ -67,6 +68,7 @@ class Evaluator:
         told: how far an evaluation is, in a few words.
         stopping: whether no further attempt should begin.
         hold: returns when an attempt may begin (a pause).
+        places: those of a group's attempt, where others sample and grade beside the evaluation.
         score: how well the trainer agrees with the sampler on what was sampled, as metrics; only where both hold the
             same weights.
     """
@@ -82,10 +84,12 @@ class Evaluator:
         told: Callable[[str], None] = lambda _: None,
         stopping: Callable[[], bool] = lambda: False,
         hold: Callable[[], Awaitable[None]] | None = None,
+        places: Callable[[int, int], Places] = lambda _group, _attempt: Unlimited(),
         score: Callable[[list[Segment]], Awaitable[dict[str, float]]] | None = None,
     ) -> None:
         self._plan, self._store, self._recorder, self._host_id = plan, store, recorder, host_id
         self._log, self._told, self._stopping, self._hold = log, told, stopping, hold
+        self._places = places
         self._score = score if plan.samples_plainly else None
 
     async def evaluate(self, sampler: Sampler, weights: Weights, why: str) -> EvalRow:
@@ -201,6 +205,7 @@ class Evaluator:
                 max_retries=plan.max_retries,
                 model=model,
                 sandboxes=sandboxes.source(group.group_id, attempt, log) if sandboxes is not None else None,
+                places=self._places(group.group_id, attempt),
             ),
             changed=changed,
             log=log,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from engine.episodes.places import Places
 from engine.episodes.runtime import Deadlines
 from engine.loops.scoring import divergence
 from engine.loops.session import LoopsSession
@@ -29,6 +30,7 @@ class HeldOut:
     Args:
         session: its trainer and its sampler hold the same weights between steps.
         metered: the same sampler, its tokens counted.
+        places: those of attempt ``j`` of a group of an evaluation, among the run's own.
         told: what the run is doing, in a few words.
         changed: hands a finished step's row to the store again, with the evaluation's numbers in its metrics.
     """
@@ -43,6 +45,7 @@ class HeldOut:
         sandboxes: RunSandboxes | None,
         session: LoopsSession,
         metered: Callable[[Sampler], Sampler],
+        places: Callable[[int, int], Places],
         told: Callable[[str], None],
         changed: Callable[[StepRow], None],
     ) -> None:
@@ -75,6 +78,7 @@ class HeldOut:
             told=told,
             stopping=lambda: handle.control.stopping,
             hold=self._hold,
+            places=places,
             score=self._agreement,
         )
         for row in handle.store.reader().evals(handle.run_id):  # of earlier sittings

@@ -62,6 +62,19 @@ class Group:
         return [result for result in self.finished if result.state is AttemptState.DONE]
 
 
+@dataclass(slots=True)
+class Collected:
+    """A step's groups: ``usable`` in order of their ids, ``finished`` with the rejected ones between them.
+
+    ``exhausted``: too many groups in a row taught nothing. ``seconds``: how long the step waited for them.
+    """
+
+    usable: list[Group] = field(default_factory=list)
+    finished: list[Group] = field(default_factory=list)
+    exhausted: bool = False
+    seconds: float = 0.0
+
+
 def judge(group: Group, max_group_losses: int) -> Verdict:
     """Decide whether a finished group trains, and compute its advantages.
 

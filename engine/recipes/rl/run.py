@@ -20,13 +20,14 @@ from engine.recipes.evaluation.held_out import HeldOut
 from engine.recipes.frame import carry, spend_meter
 from engine.recipes.rl.connecting import Connections
 from engine.recipes.rl.cursor import Cursor, DataIdentity
+from engine.recipes.rl.groups import Collected
 from engine.recipes.rl.metrics import StepSeconds, reward_metrics, step_metrics
 from engine.recipes.rl.order import TaskOrder
 from engine.recipes.rl.pace import LoopLag, Pace, Totals
 from engine.recipes.rl.parts import deadlines_of
 from engine.recipes.rl.report import Reporter
 from engine.recipes.rl.rollout import Rollout
-from engine.recipes.rl.schedule import Collected, Schedule, ScheduleSettings
+from engine.recipes.rl.schedule import Schedule, ScheduleSettings
 from engine.recipes.rl.updating import Updater
 from engine.recipes.rl.wording import exhausted_line, solved_line, step_line, untrained_line
 from engine.recipes.saving import Saver
@@ -111,6 +112,7 @@ class _Run:
             sandboxes=sandboxes,
             session=session,
             metered=self.meter.metered,
+            places=schedule.guest,
             told=self.reporter.phase,
             changed=self.reporter.step_changed,
         )
@@ -351,4 +353,5 @@ def schedule_settings(settings: Settings, episode: type[Episode[Any, Any]]) -> S
         setups_ahead=settings.setups_ahead if set_up else 0,
         max_steps_off_policy=settings.max_steps_off_policy,
         max_policy_delta=settings.max_policy_delta_in_trajectory,
+        max_concurrent_evaluation=(settings.eval.max_concurrent or 0) if settings.eval is not None else 0,
     )

@@ -6,7 +6,7 @@ policy version ``v`` iff fewer than (v + k + 1) x groups_per_step groups before 
 So no trained group is older than k updates, nothing is thrown away for its age, and short attempts are not preferred.
 
 An attempt is set up, samples while it holds one of ``max_concurrent_rollouts`` slots, and is graded. Setups may run
-ahead of a slot and of admission; grading has a limit of its own.
+ahead of a slot and of admission; grading has a limit of its own. Both limits count an evaluation's attempts too.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from engine.episodes.contract import Task
 from engine.episodes.places import Places
 from engine.episodes.runtime import AttemptResult
 from engine.recipes.control import RunControl
-from engine.recipes.rl.groups import Group, judge
+from engine.recipes.rl.groups import Collected, Group, judge
+from engine.recipes.rl.kept import Kept
 from engine.recipes.rl.order import TaskOrder
-from engine.recipes.rl.slots import AttemptPlaces, Slots
+from engine.recipes.rl.slots import AttemptPlaces, Key, Slots
 
 #: Attempts that are begun, and attempts that get a slot, in one turn of the event loop: an episode's own code may take
 #: some milliseconds at once then, and hundreds of them in one turn would hold up everything else for a second.
@@ -31,7 +32,10 @@ SLOTS_A_TURN = SETUPS_A_TURN = 8
 
 @dataclass(frozen=True, slots=True)
 class ScheduleSettings:
-    """How many of what; see ``[training]``. ``max_steps``: no group begins that no step of the run could train."""
+    """How many of what; see ``[training]``. ``max_steps``: no group begins that no step of the run could train.
+
+    ``max_concurrent_evaluation``: an evaluation's attempts may fill so many slots, where that is more.
+    """
 
     group_size: int
     groups_per_step: int
@@ -43,38 +47,7 @@ class ScheduleSettings:
     setups_ahead: int = 0
     max_steps_off_policy: int = 0
     max_policy_delta: int = 0
-
-
-@dataclass(slots=True)
-class Collected:
-    """A step's groups: ``usable`` in order of their ids, ``finished`` with the rejected ones between them.
-
-    ``exhausted``: too many groups in a row taught nothing. ``seconds``: how long the step waited for them.
-    """
-
-    usable: list[Group] = field(default_factory=list)
-    finished: list[Group] = field(default_factory=list)
-    exhausted: bool = False
-    seconds: float = 0.0
-
-
-@dataclass(slots=True, eq=False)
-class _Kept:
-    """A group that has begun and is neither rejected nor trained on."""
-
-    group: Group
-    tasks: list[asyncio.Task[None]] = field(default_factory=list)  # of the attempts that have begun
-    left: int = 0  # attempts that have not ended
-    in_hand: bool = False  # once it may sample; a pause does not hold it any more
-    sampled: bool = False
-
-    @property
-    def all_begun(self) -> bool:
-        return len(self.tasks) == self.group.size
-
-    @property
-    def usable(self) -> bool:
-        return self.group.verdict is not None and self.group.verdict.usable
+    max_concurrent_evaluation: int = 0
 
 
 class Schedule:
@@ -114,7 +87,7 @@ class Schedule:
         self.attempts_ended = 0
         self._next_group = 0
         self._consecutive_unusable = 0
-        self._kept: dict[int, _Kept] = {}  # by id, ascending
+        self._kept: dict[int, Kept] = {}  # by id, ascending
         self._decided: dict[int, Group] = {}  # judged, not yet told by ``collect``
         self._publishing = self._collecting = self._gave_up = False
         self._given = self._begun = 0  # slots, and attempts, in this turn of the event loop
@@ -142,6 +115,13 @@ class Schedule:
         """The oldest group that the next batch waits for, and how many of its attempts have not ended."""
         waited = next((kept for kept in self._batch if not kept.usable), None)
         return None if waited is None else (waited.group.group_id, waited.left)
+
+    def guest(self, group_id: int, attempt: int) -> Places:
+        """Places of an evaluation's attempt: among the same slots, and before the schedule's own attempts.
+
+        They are given at any time, before the first ``collect`` and after ``close`` too.
+        """
+        return self.slots.guest((group_id, attempt))
 
     async def collect(self) -> Collected:
         """Wait for a step's worth of usable groups; groups of later steps go on meanwhile and afterwards.
@@ -212,7 +192,7 @@ class Schedule:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     @property
-    def _batch(self) -> list[_Kept]:
+    def _batch(self) -> list[Kept]:
         """The kept groups that the next update trains on, as far as they have begun."""
         return list(self._kept.values())[: self._settings.groups_per_step]
 
@@ -255,7 +235,8 @@ class Schedule:
 
     def _pump(self) -> None:
         """Begin whatever may begin now."""
-        if self._closed or self._error is not None:
+        self._give_guests()
+        if self._closed or self._watching is None or self._error is not None:
             return
         window = self._window
         self._admit(window)
@@ -278,6 +259,14 @@ class Schedule:
             for kept in list(self._kept.values())[:window]:
                 kept.in_hand = True
 
+    def _give_guests(self) -> None:
+        limits = self._settings
+        most = max(limits.max_concurrent_rollouts, limits.max_concurrent_evaluation)
+        for key in self.slots.guests:
+            if self.slots.used >= most or self._given == SLOTS_A_TURN:
+                return
+            self._give(key)
+
     def _give_slots(self) -> None:
         limits = self._settings
         for group_id, attempt in self.slots.waiting:
@@ -293,9 +282,12 @@ class Schedule:
                 kept.group.policy_version = self.version
                 kept.group.for_step = self._step_of(group_id)
                 self._sampling(kept.group)
-            self.slots.give((group_id, attempt), self.version)
-            self._await_next_turn()
-            self._given += 1
+            self._give((group_id, attempt))
+
+    def _give(self, key: Key) -> None:
+        self.slots.give(key, self.version)
+        self._await_next_turn()
+        self._given += 1
 
     def _await_next_turn(self) -> None:
         if not self._given and not self._begun:
@@ -305,7 +297,7 @@ class Schedule:
         self._given = self._begun = 0
         self._pump()
 
-    def _next_to_set_up(self) -> _Kept | None:
+    def _next_to_set_up(self) -> Kept | None:
         """The oldest group with attempts that have not begun: a new one where all have."""
         held, stopping = self._held, self._control.stopping
         for kept in self._batch if stopping else self._kept.values():
@@ -318,10 +310,10 @@ class Schedule:
         index, epoch = self._order.of(self._next_group)
         size = self._settings.group_size
         group = Group(self._next_group, self._tasks[index], epoch, size, self.version, [None] * size)
-        self._kept[group.group_id] = _Kept(group, left=size)
+        self._kept[group.group_id] = Kept(group, left=size)
         return self._kept[group.group_id]
 
-    def _set_up(self, kept: _Kept) -> None:
+    def _set_up(self, kept: Kept) -> None:
         group = kept.group
         if not kept.tasks:
             self._next_group = group.group_id + 1
@@ -348,7 +340,7 @@ class Schedule:
 
     # While they run
 
-    async def _one(self, kept: _Kept, attempt: int, places: AttemptPlaces) -> None:
+    async def _one(self, kept: Kept, attempt: int, places: AttemptPlaces) -> None:
         try:
             try:
                 kept.group.results[attempt] = await self._attempt(kept.group, attempt, places)
@@ -363,7 +355,7 @@ class Schedule:
         finally:
             self._slots_changed()
 
-    async def _judge(self, kept: _Kept) -> None:
+    async def _judge(self, kept: Kept) -> None:
         group = kept.group
         await self._compare(group)
         group.ended_at = time.time()
@@ -393,7 +385,7 @@ class Schedule:
             self._changed.set()
             seen = await self._control.wait_changed(seen)
 
-    def _give_up(self, kept: _Kept) -> None:
+    def _give_up(self, kept: Kept) -> None:
         del self._kept[kept.group.group_id]
         self._gave_up = self._gave_up or bool(kept.tasks)
         for task in kept.tasks:

@@ -21,6 +21,7 @@ class Slots:
         self.grading = asyncio.Semaphore(grading)
         self._setting = 0  # attempts being set up for the first time; a retry's set-up is not counted
         self._waiting: dict[Key, asyncio.Future[None]] = {}
+        self._guests: dict[Key, asyncio.Future[None]] = {}
         self._running: dict[Key, int] = {}
         self._since, self._seconds = clock(), 0.0
 
@@ -40,6 +41,11 @@ class Slots:
         return sorted(self._waiting)
 
     @property
+    def guests(self) -> list[Key]:
+        """Attempts of an evaluation that wait for a slot, as they came."""
+        return list(self._guests)
+
+    @property
     def oldest(self) -> int | None:
         """The lowest policy version under which a holder of a slot began."""
         return min(self._running.values(), default=None)
@@ -55,25 +61,30 @@ class Slots:
         """A waiting attempt samples from now on, beginning under this policy version."""
         self.seconds()
         self._running[key] = version
-        self._waiting.pop(key).set_result(None)
+        (self._guests if key in self._guests else self._waiting).pop(key).set_result(None)
 
     def begin(self, key: Key) -> AttemptPlaces:
         """An attempt is being set up."""
         self._setting += 1
         return AttemptPlaces(self, key)
 
+    def guest(self, key: Key) -> AttemptPlaces:
+        """An evaluation's attempt; its set-up is not ahead of anything."""
+        return AttemptPlaces(self, key, guest=True)
+
     def set_up(self) -> None:
         self._setting -= 1
 
-    def ask(self, key: Key) -> asyncio.Future[None]:
+    def ask(self, key: Key, *, guest: bool) -> asyncio.Future[None]:
         slot: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting[key] = slot
+        (self._guests if guest else self._waiting)[key] = slot
         self._changed()
         return slot
 
     def leave(self, key: Key) -> None:
         """Give up a slot, or the wait for one."""
         self.seconds()
+        self._guests.pop(key, None)
         self._waiting.pop(key, None)
         self._running.pop(key, None)
         self._changed()
@@ -82,13 +93,14 @@ class Slots:
 class AttemptPlaces:
     """One attempt's (``engine.episodes.places.Places``)."""
 
-    def __init__(self, slots: Slots, key: Key) -> None:
-        self._slots, self._key, self._setting = slots, key, True
+    def __init__(self, slots: Slots, key: Key, *, guest: bool = False) -> None:
+        self._slots, self._key = slots, key
+        self._guest, self._setting = guest, not guest
 
     @asynccontextmanager
     async def sampling(self, waiting: Callable[[], None]) -> AsyncIterator[None]:
         self.over()
-        slot = self._slots.ask(self._key)
+        slot = self._slots.ask(self._key, guest=self._guest)
         try:
             if not slot.done():
                 waiting()
