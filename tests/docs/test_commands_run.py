@@ -1,6 +1,7 @@
-"""Every command of the README, the documents and the examples really runs.
+"""Every ``loops-tui …`` of the README, the documents and the examples really runs.
 
-A command that the documents print and that no case here runs fails, so a new one needs its case.
+One that the documents print and that no case here runs fails, so a new one needs its case. Other commands are in
+``test_other_commands.py``.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tests.docs.commands import ROOT, commands
 from tests.docs.conftest import EXAMPLE, MODEL, SMALL, Desk
 from tests.terminal.session import WAIT_SECONDS, Session
 
-PRINTED = commands()
+PRINTED = commands(of_the_program=True)
 _ON_AN_EXAMPLE = re.compile(r"loops-tui (check|run) (examples/\S+\.toml)( .*)?")
 type Case = Callable[[Desk], None]
 CASES: dict[str, Case] = {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import asyncio
-import importlib.util
 import inspect
 import json
 import re
@@ -27,14 +26,6 @@ CONFIGS = [
     if page.is_file()
     for text in re.findall(r"^ *```toml\n(.*?)^ *```", page.read_text(), re.DOTALL | re.MULTILINE)
 ]
-PROGRAMS = sorted(
-    {
-        (page, program)
-        for page in PAGES
-        if page.is_file()
-        for program in re.findall(r"python -m ([a-z_.]+(?: [^`\n#]*)?)", page.read_text())
-    }
-)
 LIBRARY = ROOT / "examples" / "library" / "README.md"
 
 
@@ -63,21 +54,6 @@ def leaves(table: dict[str, Any], before: str = "") -> list[tuple[str, Any]]:
         else:
             found.append((key, value))
     return found
-
-
-@pytest.mark.parametrize(
-    ("page", "program"), PROGRAMS, ids=[f"{page.name}: {program}" for page, program in PROGRAMS]
-)
-def test_a_printed_program_is_there_and_knows_its_options(page: Path, program: str) -> None:
-    name, *words = program.split()
-    spec = importlib.util.find_spec(name.rstrip("."))
-    assert spec is not None, page.name
-    assert spec.origin is not None
-    origin = Path(spec.origin)
-    sources = [origin, *(origin.parent.glob("*.py") if origin.name == "__init__.py" else ())]
-    text = "\n".join(source.read_text() for source in sources)
-    for option in (word for word in words if word.startswith("--")):
-        assert f'"{option}"' in text, f"{name} has no {option}"
 
 
 @pytest.mark.skipif(not shipped_models(), reason="the shipped model is not here")
