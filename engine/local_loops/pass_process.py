@@ -6,6 +6,7 @@ import itertools
 import logging
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -29,6 +30,9 @@ from engine.local_loops.pass_messages import (
 
 log = logging.getLogger(__name__)
 
+#: A slice is seconds of work, or as long as one datum and the model make it; a process that says nothing for longer
+#: than this does not work any more.
+ANSWER_SECONDS = 1800.0
 #: A process that was killed has this long to be gone.
 END_SECONDS = 5.0
 
@@ -36,12 +40,13 @@ END_SECONDS = 5.0
 class PassProcess:
     """Computes passes elsewhere. May be used from any thread; one message is on its way at a time.
 
-    Not bounded in time: a slice takes as long as its model needs, and the process's death ends the wait at once.
+    A message is answered within ``answer_seconds``, or its process is ended; the process's death ends the wait at once.
     """
 
     module = "engine.local_loops.pass_worker"  # what the child runs
 
-    def __init__(self) -> None:
+    def __init__(self, answer_seconds: float = ANSWER_SECONDS) -> None:
+        self._answer_seconds = answer_seconds
         self._turn = threading.Lock()  # held for one message and its answer
         self._guard = threading.Lock()  # held while a process is started or ended
         self._numbers = itertools.count(1)
@@ -98,6 +103,12 @@ class PassProcess:
             try:
                 connection.send(message)
                 answer: Answer = connection.recv()
+            except BlockingIOError as error:  # the bound that ``_start`` sets
+                process.kill()
+                process.wait(END_SECONDS)
+                raise PassesLost(
+                    f"the process that computes passes did not answer within {self._answer_seconds:g} s and was ended"
+                ) from error
             except (EOFError, OSError) as error:
                 raise self._lost(process) from error
         if isinstance(answer, Failed):
@@ -116,6 +127,10 @@ class PassProcess:
 
     def _start(self) -> tuple[subprocess.Popen[bytes], Connection]:
         ours, theirs = socket.socketpair()
+        seconds, rest = divmod(self._answer_seconds, 1)
+        bound = struct.pack("ll", int(seconds), int(rest * 1_000_000))  # a timeval
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            ours.setsockopt(socket.SOL_SOCKET, option, bound)
         with theirs:
             process = subprocess.Popen(
                 [sys.executable, "-m", self.module, str(theirs.fileno())],

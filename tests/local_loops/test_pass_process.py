@@ -171,6 +171,19 @@ def test_a_pass_that_loses_two_processes_fails_in_one_sentence(process: PassProc
     finish(process.compute(wanted))  # the next pass has a process again
 
 
+def test_a_process_that_does_not_answer_is_ended(wanted: Pass) -> None:
+    process = PassProcess(answer_seconds=0.01)  # no process has even started by then
+    try:
+        with pytest.raises(PassesLost) as caught:
+            finish(process.compute(wanted))
+        told = "the process that computes passes did not answer within 0.01 s and was ended"
+        assert str(caught.value) == told
+        assert process._process is not None
+        assert process._process.poll() == -signal.SIGKILL
+    finally:
+        process.close()
+
+
 def test_a_dropped_pass_leaves_the_process_free(process: PassProcess, wanted: Pass) -> None:
     slices = process.compute(wanted)
     next(slices)
