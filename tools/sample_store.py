@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import os
 import random
@@ -30,6 +29,7 @@ from engine.store.rows import (
 )
 from engine.store.store import Store
 from tools.sample_progress import surround
+from tools.sample_transcript import transcript_turns
 
 GROUP_SIZE = 8
 GROUPS_PER_STEP = 8
@@ -122,65 +122,6 @@ def step_metrics(reward: float, step: int, rng: random.Random) -> dict[str, floa
     }
 
 
-def transcript_turns(task: str, solved: bool, version: int, rng: random.Random) -> list[dict[str, Any]]:
-    """A short episode with tools."""
-    first = {"command": "grep -c ERROR app.log"}
-    second = {"path": "count.txt", "content": "17\n" if solved else "grep -c ERROR app.log"}
-    return [
-        {
-            "role": "system",
-            "content": "You work in a directory with files. Use the tools; answer when you are done.",
-        },
-        {"role": "user", "content": task},
-        {
-            "role": "assistant",
-            "reasoning": "I should look at the file first. Counting matching lines is what grep -c does.",
-            "content": "",
-            "tool_calls": [{"id": "c1", "name": "shell", "arguments": json.dumps(first)}],
-            "sampled": sampled('<tool_call>{"name":"shell"}</tool_call>', version, rng),
-        },
-        {"role": "tool", "tool_call_id": "c1", "name": "shell", "content": "17\n[exit status 0]"},
-        {
-            "role": "assistant",
-            "content": "There are 17 lines." if solved else None,
-            "tool_calls": [{"id": "c2", "name": "write_file", "arguments": json.dumps(second)}],
-            "sampled": sampled(
-                'There are 17 lines. <tool_call>{"name":"write_file"}</tool_call>', version, rng
-            ),
-        },
-        {"role": "tool", "tool_call_id": "c2", "name": "write_file", "content": "wrote count.txt"},
-        {
-            "role": "assistant",
-            "content": "Done: count.txt holds the number of lines with ERROR.",
-            "sampled": sampled("Done: count.txt holds the number of lines with ERROR.", version, rng),
-        },
-    ]
-
-
-def sampled(text: str, version: int, rng: random.Random) -> dict[str, Any]:
-    """What a reply's tokens looked like: one for every few characters."""
-    texts: list[str] = []
-    rest = text
-    while rest:
-        size = rng.choice((2, 3, 4, 5))
-        texts.append(rest[:size])
-        rest = rest[size:]
-    logprobs = [
-        -abs(round(rng.gauss(0, 0.5), 4)) if rng.random() < 0.85 else -round(rng.uniform(1, 4), 4)
-        for _ in texts
-    ]
-    return {
-        "tokens": [rng.randrange(4096) for _ in texts],
-        "texts": texts,
-        "logprobs": logprobs,
-        "policy_version": version,
-        "stop_reason": "stop",
-        "segment": 0,
-        "truncated": False,
-        "discarded": False,
-    }
-
-
 def fill(project_dir: Path, *, live_state: RunState = RunState.RUNNING) -> Sample:
     """Fill the store of ``project_dir`` and return the ids."""
     now = time.time()
@@ -259,8 +200,7 @@ def record_live(
     for attempts in states:
         _open_group(recorder, group_id, attempts, now=now, rng=rng)
         group_id += 1
-    for at, level, source, text in _LOG:
-        del at
+    for level, source, text in _LOG:
         recorder.log(level, source, text)
     recorder.run(
         state=state,
@@ -276,18 +216,17 @@ def record_live(
 
 
 _LOG = (
-    (0, "info", "host", "claimed by process 4711 (detached)"),
-    (1, "info", "loops", "local server ready at http://127.0.0.1:41873 after 1.9 s"),
-    (2, "info", "trainer", "demo-model, LoRA rank 16, 1.2M trainable parameters"),
-    (3, "info", "run", "step 13: reward 0.86, spread 0.28, 1 group all alike, 8.3 s"),
+    ("info", "host", "claimed by process 4711 (detached)"),
+    ("info", "loops", "local server ready at http://127.0.0.1:41873 after 1.9 s"),
+    ("info", "trainer", "demo-model, LoRA rank 16, 1.2M trainable parameters"),
+    ("info", "run", "step 13: reward 0.86, spread 0.28, 1 group all alike, 8.3 s"),
     (
-        4,
         "warning",
         "episode",
         "group 121 attempt 7 was lost: the sandbox did not answer within 30 s; retried twice",
     ),
-    (5, "info", "run", "step 14: reward 0.84, spread 0.29, 1 group all alike, 8.6 s"),
-    (6, "info", "run", "published policy v15"),
+    ("info", "run", "step 14: reward 0.84, spread 0.29, 1 group all alike, 8.6 s"),
+    ("info", "run", "published policy v15"),
 )
 
 

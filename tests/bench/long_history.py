@@ -21,7 +21,8 @@ from engine.store.rows import (
     TranscriptRow,
 )
 from engine.store.store import Store
-from tools.sample_store import run_row, step_metrics, transcript_turns
+from tools.sample_store import run_row, step_metrics
+from tools.sample_transcript import transcript_turns
 
 GROUP_SIZE = 4
 STEPS = 20
