@@ -29,6 +29,7 @@ from engine.store.rows import AttemptRow, AttemptState, LeaseRow, LeaseState
 from tests.blaxel_emulator.faults import Fault, every_kind
 from tests.blaxel_emulator.records import Settings
 from tests.blaxel_emulator.serving import EmulatorProcess
+from tests.faults.result import tell
 
 REPOSITORY = Path(__file__).parents[2]
 CONFIG = REPOSITORY / "examples" / "tool_agent" / "train_blaxel.toml"
@@ -237,10 +238,7 @@ def main() -> int:
     }
     if not result["ok"]:
         sys.stderr.write(said[-6000:])
-    print(
-        json.dumps(result) if chosen.json else "\n".join(f"{key}: {value}" for key, value in result.items())
-    )
-    return 0 if result["ok"] else 1
+    return tell(result, as_json=chosen.json)
 
 
 if __name__ == "__main__":

@@ -34,12 +34,14 @@ from engine.store import Store
 from engine.store.rows import LeaseState
 from tests.blaxel_emulator.faults import CREATE, Fault
 from tests.blaxel_emulator.serving import EmulatorProcess
+from tests.faults.result import tell
 from tests.sandboxes.victim import become_host
 
 REPOSITORY = Path(__file__).parents[2]
 IN_FLIGHT_SECONDS = 120.0
 SETTLE_SECONDS = 90.0
 CLEANUP_SECONDS = 180.0
+END_SECONDS = 30.0
 
 #: Creations that take their time before their effect, after it, or both.
 SLOW_CREATES = [
@@ -106,7 +108,7 @@ def kill_once(
             outcome.in_flight.append(emulator.admin("counts")["creating"])
         finally:
             victim.kill()
-            victim.wait()
+            victim.wait(END_SECONDS)
     if forget:
         for file in (project / ".loops").glob("*.db*"):
             file.unlink()
@@ -225,10 +227,7 @@ def main() -> int:
         "seconds": round(time.monotonic() - started, 1),
         "ok": not outcome.left,
     }
-    print(
-        json.dumps(result) if chosen.json else "\n".join(f"{key}: {value}" for key, value in result.items())
-    )
-    return 0 if result["ok"] else 1
+    return tell(result, as_json=chosen.json)
 
 
 if __name__ == "__main__":

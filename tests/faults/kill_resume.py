@@ -37,6 +37,7 @@ from engine.store.rows import AttemptState, CheckpointState, GroupState, LeaseSt
 from tests.engine import async_story
 from tests.engine.own_process import said_until, started
 from tests.engine.resumable import make_project
+from tests.faults.result import tell
 
 TOOL_AGENT = Path(__file__).parents[2] / "examples" / "tool_agent" / "train_local.toml"
 RUN_SECONDS = 600.0
@@ -274,10 +275,7 @@ def main() -> int:
         "seconds": round(time.monotonic() - began, 1),
         "ok": not wrong,
     }
-    print(
-        json.dumps(result) if chosen.json else "\n".join(f"{key}: {value}" for key, value in result.items())
-    )
-    return 0 if result["ok"] else 1
+    return tell(result, as_json=chosen.json)
 
 
 if __name__ == "__main__":

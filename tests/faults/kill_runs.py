@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import random
 import subprocess
@@ -23,9 +22,11 @@ from pathlib import Path
 from engine.store import Store
 from engine.store.rows import RunState
 from tests.faults.kill_sandboxes import clean
+from tests.faults.result import tell
 
 CONFIG = Path(__file__).parents[2] / "examples" / "tool_agent" / "train_local.toml"
 SERVER_SECONDS = 60.0
+END_SECONDS = 30.0
 
 
 def start(project: Path) -> subprocess.Popen[str]:
@@ -97,7 +98,7 @@ def main() -> int:
             victim = start(project)
             time.sleep(moments.uniform(0, chosen.longest))
             victim.kill()
-            victim.wait()
+            victim.wait(END_SECONDS)
             assert victim.stderr is not None
             victim.stderr.close()
             released, left = asyncio.run(clean(project))
@@ -111,10 +112,7 @@ def main() -> int:
         "seconds": round(time.monotonic() - started, 1),
         "ok": not wrong,
     }
-    print(
-        json.dumps(result) if chosen.json else "\n".join(f"{key}: {value}" for key, value in result.items())
-    )
-    return 0 if result["ok"] else 1
+    return tell(result, as_json=chosen.json)
 
 
 if __name__ == "__main__":

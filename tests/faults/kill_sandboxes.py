@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import random
 import subprocess
@@ -27,9 +26,11 @@ from engine.sandboxes.local import LocalProvider
 from engine.sandboxes.naming import project_label
 from engine.store import Store
 from engine.store.rows import LeaseState
+from tests.faults.result import tell
 from tests.sandboxes.traces import traces
 from tests.sandboxes.victim import become_host
 
+END_SECONDS = 30.0
 _JOBS = "setsid sleep 1001 & (trap '' TERM; setsid sleep 1002) & head -c 300000 /dev/zero; sleep 0.0$N"
 
 
@@ -93,7 +94,7 @@ def main() -> int:
             victim.stdout.readline()
             time.sleep(moments.uniform(0, chosen.longest))
             victim.kill()
-            victim.wait()
+            victim.wait(END_SECONDS)
             victim.stdout.close()
             released, left = asyncio.run(clean(project))
             found += released
@@ -106,10 +107,7 @@ def main() -> int:
         "seconds": round(time.monotonic() - started, 1),
         "ok": not wrong,
     }
-    print(
-        json.dumps(result) if chosen.json else "\n".join(f"{key}: {value}" for key, value in result.items())
-    )
-    return 0 if result["ok"] else 1
+    return tell(result, as_json=chosen.json)
 
 
 if __name__ == "__main__":

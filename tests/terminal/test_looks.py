@@ -3,31 +3,14 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.terminal.session import Session
-from tools.sample_store import fill
 
 COLOUR = re.compile(rb"\x1b\[(?:[0-9;]*;)?(?:3[0-7]|4[0-7]|9[0-7]|10[0-7]|38;[25]|48;[25])(?:;[0-9;]*)?m")
 MOUSE_ON = b"\x1b[?1000h"
-
-
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("looks") / "agents"
-    root.mkdir()
-    fill(root)
-    return root
-
-
-@pytest.fixture
-def fresh(project: Path, tmp_path: Path) -> Path:
-    target = tmp_path / "agents"
-    shutil.copytree(project, target)
-    return target
 
 
 def look_around(session: Session) -> None:
@@ -51,24 +34,24 @@ def leave(session: Session) -> None:
 
 
 @pytest.mark.parametrize("environ", [{"LOOPS_TUI_ASCII": "1"}, {"LC_ALL": "de_DE.ISO-8859-1"}])
-def test_ascii_mode_sends_nothing_else(fresh: Path, environ: dict[str, str]) -> None:
-    with Session(fresh, environ=environ) as session:
+def test_ascii_mode_sends_nothing_else(project: Path, environ: dict[str, str]) -> None:
+    with Session(project, environ=environ) as session:
         look_around(session)
         assert bytes(session.out).isascii()
         assert b"-----" in session.out
         leave(session)
 
 
-def test_no_color_sends_no_colour(fresh: Path) -> None:
-    with Session(fresh, environ={"NO_COLOR": "1"}) as session:
+def test_no_color_sends_no_colour(project: Path) -> None:
+    with Session(project, environ={"NO_COLOR": "1"}) as session:
         look_around(session)
         leave(session)
         assert COLOUR.findall(bytes(session.out)) == []
         assert re.search(rb"\x1b\[(?:[0-9];)*7;", session.out), "the cursor shows by being reversed"
 
 
-def test_ansi_themes_send_the_terminal_s_own_colours_only(fresh: Path) -> None:
-    with Session(fresh, environ={"LOOPS_TUI_THEME": "ansi-dark"}) as session:
+def test_ansi_themes_send_the_terminal_s_own_colours_only(project: Path) -> None:
+    with Session(project, environ={"LOOPS_TUI_THEME": "ansi-dark"}) as session:
         look_around(session)
         leave(session)
         assert not re.search(rb"[34]8;2;", session.out)
@@ -76,16 +59,16 @@ def test_ansi_themes_send_the_terminal_s_own_colours_only(fresh: Path) -> None:
 
 
 @pytest.mark.parametrize(("environ", "taken"), [({}, True), ({"LOOPS_TUI_MOUSE": "0"}, False)])
-def test_the_mouse_is_left_alone_where_asked(fresh: Path, environ: dict[str, str], taken: bool) -> None:
-    with Session(fresh, environ=environ) as session:
+def test_the_mouse_is_left_alone_where_asked(project: Path, environ: dict[str, str], taken: bool) -> None:
+    with Session(project, environ=environ) as session:
         session.until("tool_agent")
         assert (MOUSE_ON in session.out) is taken
         session.press(b"q")
         assert session.end() == 0
 
 
-def test_a_click_chooses_a_run(fresh: Path) -> None:
-    with Session(fresh) as session:
+def test_a_click_chooses_a_run(project: Path) -> None:
+    with Session(project) as session:
         session.until("tool_agent")
         session.until_quiet(0.4)
         since = len(session.out)
@@ -94,8 +77,8 @@ def test_a_click_chooses_a_run(fresh: Path) -> None:
         leave(session)
 
 
-def test_a_terminal_that_shrinks_and_grows_loses_nothing(fresh: Path) -> None:
-    with Session(fresh, size=(200, 60)) as session:
+def test_a_terminal_that_shrinks_and_grows_loses_nothing(project: Path) -> None:
+    with Session(project, size=(200, 60)) as session:
         session.until("tool_agent")
         session.press(b"/")
         session.until("art of a name")  # the cursor stands on the first letter

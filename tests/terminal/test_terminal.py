@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import threading
 import time
@@ -15,24 +14,8 @@ import pytest
 from engine.store.rows import AttemptState, RunState, TranscriptRow
 from engine.store.store import Store
 from tests.terminal.session import ALT_SCREEN_OFF, Session
-from tools.sample_store import fill
 
 LIVE = "20261129-143501-k3f9"
-
-
-@pytest.fixture(scope="module")
-def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("terminal") / "agents"
-    root.mkdir()
-    fill(root)
-    return root
-
-
-@pytest.fixture
-def project(filled: Path, tmp_path: Path) -> Path:
-    target = tmp_path / "agents"
-    shutil.copytree(filled, target)
-    return target
 
 
 @pytest.mark.parametrize(
