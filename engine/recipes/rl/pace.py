@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +47,36 @@ class Pace:
             "tokens_per_second": round((totals.sampled_tokens - before.sampled_tokens) / seconds, 1),
             "slots_busy": round((totals.slot_seconds - before.slot_seconds) / (self._slots * seconds), 3),
         }
+
+
+class StepClock:
+    """How long a step takes and how much of it its slots are in use: ``begin`` with each step. Pauses are left out.
+
+    ``slot_seconds``: seconds that slots were held until now, summed over slots.
+    """
+
+    def __init__(self, slot_seconds: Callable[[], float], clock: Callable[[], float]) -> None:
+        self._slot_seconds, self._clock = slot_seconds, clock
+        self.begin()
+
+    def begin(self) -> None:
+        self._began, self._used = self._clock(), self._slot_seconds()
+        self.paused = 0.0  # seconds of this step
+
+    @contextmanager
+    def pausing(self) -> Iterator[None]:
+        """The run is paused as long as the block lasts; attempts in flight may go on."""
+        began, used = self._clock(), self._slot_seconds()
+        try:
+            yield
+        finally:
+            self.paused += self._clock() - began
+            self._used += self._slot_seconds() - used
+
+    def busy(self, slots: int) -> float:
+        """The share of the time of so many slots that was in use since ``begin``."""
+        seconds = self._clock() - self._began - self.paused
+        return (self._slot_seconds() - self._used) / (slots * max(seconds, 1e-9))
 
 
 class LoopLag:

@@ -23,7 +23,7 @@ from engine.recipes.rl.cursor import Cursor, DataIdentity
 from engine.recipes.rl.groups import Collected
 from engine.recipes.rl.metrics import StepSeconds, reward_metrics, step_metrics
 from engine.recipes.rl.order import TaskOrder
-from engine.recipes.rl.pace import LoopLag, Pace, Totals
+from engine.recipes.rl.pace import LoopLag, Pace, StepClock, Totals
 from engine.recipes.rl.parts import deadlines_of
 from engine.recipes.rl.report import Reporter
 from engine.recipes.rl.rollout import Rollout
@@ -103,6 +103,7 @@ class _Run:
             sampling=self.reporter.group_sampling,
             ended=self.reporter.group_judged,
         )
+        self._clock = StepClock(schedule.slots.seconds, time.monotonic)
         self._go_on(schedule)
         self._held_out = HeldOut(
             self.project,
@@ -139,7 +140,7 @@ class _Run:
                 return await self._stopped()
             row = self.reporter.step_began(self.step + 1)
             self.reporter.phase("sampling")
-            used, began = schedule.slots.seconds(), time.monotonic()
+            self._clock.begin()
             collected = await schedule.collect()
             handle.recorder.run(unusable_groups=schedule.unusable_groups)
             if len(collected.usable) < training.groups_per_step:
@@ -159,10 +160,7 @@ class _Run:
             self.reporter.step_changed(row)
             row.metrics = await self._update(session, updater, collected)
             del collected  # its attempts must not stay in memory while the next ones are sampled
-            seconds = time.monotonic() - began
-            row.metrics["slots/busy"] = (schedule.slots.seconds() - used) / (
-                seconds * self.settings.max_concurrent_rollouts
-            )
+            row.metrics["slots/busy"] = self._clock.busy(self.settings.max_concurrent_rollouts)
             if (late := self._lag.of_step()) is not None:
                 row.metrics["time/loop_lag_p99"] = late
             row.state, row.ended_at, row.policy_version = "done", time.time(), session.version
@@ -233,11 +231,12 @@ class _Run:
     async def _hold(self) -> None:
         """Return when the run is not paused; a checkpoint that is asked for meanwhile is saved at once."""
         control = self.handle.control
-        while control.paused:
-            await self.saver.asked()
-            if self._held_out is not None:
-                await self._held_out.asked(self._last_step, paused=True)
-            await control.wait_if_paused_or_asked()
+        with self._clock.pausing():
+            while control.paused:
+                await self.saver.asked()
+                if self._held_out is not None:
+                    await self._held_out.asked(self._last_step, paused=True)
+                await control.wait_if_paused_or_asked()
 
     async def _update(
         self, session: LoopsSession, updater: Updater, collected: Collected
@@ -254,7 +253,7 @@ class _Run:
         for group in collected.usable:
             self.reporter.group_trained(group, self.step)
         self._note_rewards(collected)
-        waited = collected.seconds
+        waited = collected.seconds - self._clock.paused
         overlapped = updated.train + updated.held + updated.publish
         seconds = StepSeconds(
             waited,
