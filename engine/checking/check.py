@@ -16,19 +16,23 @@ from engine.checking.output import check_output
 from engine.checking.rendering import check_rendering
 from engine.checking.sandboxes import check_sandboxes
 from engine.checking.starting import Reach, check_start, reach_baseten
-from engine.config.any_recipe import uncounted_costs
-from engine.config.environment import env_file_doubts
+from engine.config.doubts import config_doubts
 from engine.config.problems import ConfigError, Problem
 from engine.config.report import CheckReport, Severity
-from engine.config.settings import loss_config_doubts
 from engine.config.sft import SftSettings
 
 if TYPE_CHECKING:
     from engine.checking.episode import LoadedEpisode
     from engine.project import Project
 
-IMPORT_SECONDS = 60.0  # an episode's module that does more than define things must not hang a check
-TASKS_SECONDS = 300.0
+_SMALLER = "Make the file smaller, or what validates its lines quicker"
+#: What a check reads of the user's, how many seconds that may take, and what helps where it takes longer.
+_BOUNDS: dict[str, tuple[str, float, str]] = {
+    "runtime.config.episode": (
+        "importing the episode", 60.0, "A module should define things when it is imported, and do nothing"),
+    "runtime.config.tasks": ("reading the tasks", 300.0, _SMALLER),
+    "eval.tasks": ("reading the held-out tasks", 300.0, _SMALLER),
+}  # fmt: skip
 
 CHECKED = "Configuration and runtime checked; no sandbox or Loops trainer launched."
 CHECKED_WITHOUT_LOOPS = (
@@ -49,9 +53,9 @@ async def check(
     server; without it nobody is asked whether the checkpoint is there that a local run would begin with.
     """
     report = CheckReport()
-    for doubt in env_file_doubts(project.loaded.env_files):
+    for doubt in project.loaded.env_doubts:
         report.add(Severity.WARNING, doubt)
-    for doubt in uncounted_costs(project.config, project.scope):
+    for doubt in config_doubts(project.config, project.scope):
         report.add(Severity.WARNING, project.loaded.problem(doubt.key or "", doubt.text, doubt.remedy))
     if project.scope == "local":
         check_local_model(project, report)
@@ -74,14 +78,14 @@ async def check(
 
 
 async def _check_rl(project: Project, report: CheckReport) -> None:
-    episode = await _attempt(project.episode, IMPORT_SECONDS, "importing the episode", report)
+    episode = await _attempt(project, report, "runtime.config.episode", project.episode)
     if episode is not None:
-        tasks = await _attempt(project.tasks, TASKS_SECONDS, "reading the tasks", report)
+        tasks = await _attempt(project, report, "runtime.config.tasks", project.tasks)
         if tasks is not None:
             report.lines.append(f"Runtime: {project.rl.runtime.factory}; tasks: {len(tasks)}")
         if project.rl.eval is not None:
             load = functools.partial(load_held_out, project, episode)
-            held_out = await _attempt(load, TASKS_SECONDS, "reading the held-out tasks", report)
+            held_out = await _attempt(project, report, "eval.tasks", load)
             if held_out is not None:
                 check_held_out(project, episode, tasks or [], held_out, report)
         report.lines.append(_capabilities(project, episode))
@@ -91,9 +95,6 @@ async def _check_rl(project: Project, report: CheckReport) -> None:
     check_open_files(project, report)
     if not any(finding.key == "model.base_model" for finding in report.findings):
         await check_rendering(project, report)  # the tokenizer of a model that is not there says nothing
-    _check_sampling(project, report)
-    for doubt in loss_config_doubts(project.rl):
-        report.add(Severity.WARNING, project.loaded.problem(doubt.key or "", doubt.text, doubt.remedy))
     report.lines += _training_lines(project)
     history = await read_history(project, report)
     options = episode.options if episode is not None else None
@@ -101,16 +102,19 @@ async def _check_rl(project: Project, report: CheckReport) -> None:
 
 
 async def _attempt[ResultT](
-    work: Callable[[], ResultT], seconds: float, doing: str, report: CheckReport
+    project: Project, report: CheckReport, key: str, work: Callable[[], ResultT]
 ) -> ResultT | None:
-    """The result of ``work``, or None with its problems in the report."""
+    """The result of ``work`` on what ``key`` names, or None with its problems in the report."""
+    doing, seconds, remedy = _BOUNDS[key]
     try:
         return await run_bounded(work, seconds)
     except ConfigError as error:
         for problem in error.problems:
             report.add(Severity.ERROR, problem)
     except TimeoutError:
-        report.add(Severity.ERROR, Problem(f"{doing} took longer than {seconds:.0f} s"))
+        report.add(
+            Severity.ERROR, project.loaded.problem(key, f"{doing} took longer than {seconds:.0f} s", remedy)
+        )
     return None
 
 
@@ -124,39 +128,6 @@ def _capabilities(project: Project, episode: LoadedEpisode) -> str:
         f"Capabilities: model access {cls.model_access} ({name}.model_access); runtime-acquired phases {phases}; "
         f"grading retries {cls.grading_retries} ({name}.grading_retries); group grading {str(compares(cls)).lower()}"
     )
-
-
-def _check_sampling(project: Project, report: CheckReport) -> None:
-    """The trainer scores every token at temperature 1 over the whole vocabulary; other samplers bias the ratio."""
-    sampling = project.rl.sampling
-    training, k = project.rl.training, project.rl.max_steps_off_policy
-    if k > 0 and training.loss == "importance_sampling":
-        report.add(
-            Severity.WARNING,
-            project.loaded.problem(
-                "training.loss",
-                f"[training] loss 'importance_sampling' is not clipped, and samples may be {k} updates old: a ratio far "
-                "from 1 can ruin the policy",
-                'Use loss = "cispo" or "ppo"',
-            ),
-        )
-    doubts = []
-    if sampling.temperature != 1.0:
-        doubts.append(("temperature", sampling.temperature, "1.0"))
-    if sampling.top_p < 1.0:
-        doubts.append(("top_p", sampling.top_p, "1.0"))
-    if sampling.top_k > 0:
-        doubts.append(("top_k", sampling.top_k, "-1"))
-    for key, value, neutral in doubts:
-        report.add(
-            Severity.WARNING,
-            project.loaded.problem(
-                f"sampling.{key}",
-                f"[sampling] {key} = {value} biases the training: the trainer scores tokens under the unchanged "
-                "distribution, so the ratio of sampler and trainer is not 1 on fresh samples",
-                f"Train with {key} = {neutral}",
-            ),
-        )
 
 
 def _phases(project: Project) -> dict[str, float]:

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from engine.config.explain import show
 from engine.config.loading import LoadedConfig
 from engine.config.modules import ProjectModules
+from engine.config.printable import message_of
 from engine.config.problems import ConfigError, Problem, did_you_mean
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 _KEY = "runtime.config.episode"
 _OPTIONS = "runtime.config.options"
+_ARGUMENTS = {"setup": "setup", "run": "sample", "grade": "grading"}
+_GRADE_GROUP = "Define @classmethod async def grade_group(cls, attempts)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +52,19 @@ def load_episode(config: LoadedConfig, modules: ProjectModules) -> LoadedEpisode
         module = modules.load(module_name)
     except ConfigError as error:
         raise ConfigError([_at_episode(config, problem) for problem in error.problems]) from error
-    found = getattr(module, class_name, None)
+    try:
+        found = getattr(module, class_name, None)
+    except Exception as error:  # a module may have a __getattr__ of its own
+        said = f"the module {module_name!r} raised {type(error).__name__}: {message_of(error)}"
+        text = f"{said}{_raised_at(error, config.directory)}"
+        remedy = f"Define {class_name} in it"
+        raise ConfigError([config.problem(_KEY, text, remedy)]) from error
     if found is None:
         _raise(config, *_no_such_class(module, module_name, class_name))
     cls = _checked_class(config, found, named)
     task_type, options_type = type_arguments(cls)
-    _check_task_type(config, task_type, cls.__name__)
+    _check_type(config, task_type, f"the task type of {cls.__name__}", "Episode[MyTask, None]")
+    _check_type(config, options_type, f"the options type of {cls.__name__}", "Episode[MyTask, MyOptions]")
     return LoadedEpisode(cls, task_type, _options(config, options_type, cls.__name__))
 
 
@@ -100,12 +110,11 @@ def _checked_class(config: LoadedConfig, found: Any, named: str) -> type[Episode
     if problems:
         raise ConfigError(problems)
     # A class that compares its group's attempts need not grade each of them.
-    for method in ("run", "grade") if grades(found) or not compares(found) else ("run",):
+    methods = ("run", "grade", "setup") if grades(found) or not compares(found) else ("run", "setup")
+    for method in methods:
         problem = _method_problem(config, found, method)
         if problem is not None:
             problems.append(problem)
-    if not inspect.iscoroutinefunction(found.setup):
-        problems.append(config.problem(_KEY, f"{found.__name__}.setup() must be 'async def'"))
     try:
         inspect.signature(found).bind("task", "options")
     except TypeError as error:
@@ -130,8 +139,13 @@ def _declaration_problems(config: LoadedConfig, cls: type[Episode[Any, Any]]) ->
     compare = inspect.getattr_static(cls, "grade_group")
     if not isinstance(compare, classmethod) or not inspect.iscoroutinefunction(compare.__func__):
         text = f"{name}.grade_group() must be a class method and 'async def'"
-        remedy = "Define @classmethod async def grade_group(cls, attempts)"
-        problems.append(config.problem(_KEY, text, remedy))
+        problems.append(config.problem(_KEY, text, _GRADE_GROUP))
+    else:
+        try:
+            inspect.signature(cls.grade_group).bind("attempts")
+        except TypeError as error:
+            text = f"{name}.grade_group() must take one argument: {error}"
+            problems.append(config.problem(_KEY, text, _GRADE_GROUP))
     if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
         text = f"{name}.grading_retries must be a whole number from 0 on, not {retries!r}"
         problems.append(config.problem(_KEY, text, "Write grading_retries = 2, or leave it out"))
@@ -144,35 +158,37 @@ def _declaration_problems(config: LoadedConfig, cls: type[Episode[Any, Any]]) ->
 def _method_problem(config: LoadedConfig, cls: Any, method: str) -> Problem | None:
     from engine.episodes import Episode
 
-    defined = getattr(cls, method)
+    defined, name = getattr(cls, method), f"{cls.__name__}.{method}()"
+    remedy = f"Define async def {method}(self, {_ARGUMENTS[method]})"
     if defined is getattr(Episode, method):
-        argument = "sample" if method == "run" else "grading"
-        return config.problem(
-            _KEY, f"{cls.__name__} defines no {method}()", f"Define async def {method}(self, {argument})"
+        return (
+            None
+            if method == "setup"
+            else config.problem(_KEY, f"{cls.__name__} defines no {method}()", remedy)
         )
     if not inspect.iscoroutinefunction(defined):
-        return config.problem(_KEY, f"{cls.__name__}.{method}() must be 'async def'")
+        return config.problem(_KEY, f"{name} must be 'async def'", remedy)
     try:
         inspect.signature(defined).bind("self", "argument")
     except TypeError as error:
-        return config.problem(_KEY, f"{cls.__name__}.{method}() must take one argument: {error}")
+        return config.problem(_KEY, f"{name} must take one argument: {error}", remedy)
     return None
 
 
-def _check_task_type(config: LoadedConfig, task_type: Any, class_name: str) -> None:
+def _check_type(config: LoadedConfig, bound: Any, what: str, example: str) -> None:
+    if bound is None:
+        return
     try:
-        TypeAdapter(task_type).rebuild(raise_errors=True)  # a name in it that is nowhere defined
+        TypeAdapter(bound).rebuild(raise_errors=True)  # a name in it that is nowhere defined
     except Exception as error:  # pydantic raises several kinds for a type it cannot validate
-        text = " ".join(str(error).split()).partition(" For further information")[0]
-        raise ConfigError(
-            [
-                config.problem(
-                    _KEY,
-                    f"the task type of {class_name} cannot be validated: {text[:200]}",
-                    "Make it a pydantic model, as in Episode[MyTask, None]",
-                )
-            ]
-        ) from error
+        said = (
+            message_of(error).partition(" For further information")[0].partition(" Set `arbitrary_types")[0]
+        )
+        text, remedy = (
+            f"{what} cannot be validated: {said[:200]}",
+            f"Make it a pydantic model, as in {example}",
+        )
+        raise ConfigError([config.problem(_KEY, text, remedy)]) from error
 
 
 def _options(config: LoadedConfig, options_type: Any, class_name: str) -> Any:
@@ -187,7 +203,7 @@ def _options(config: LoadedConfig, options_type: Any, class_name: str) -> Any:
         raise ConfigError(_options_problems(config, error, options_type, class_name)) from error
     except (Exception, SystemExit) as error:  # a validator of the user's options may raise anything
         where = _raised_at(error, config.directory)
-        text = f"the options of {class_name} were refused: {type(error).__name__}: {error}{where}"
+        text = f"the options of {class_name} were refused: {type(error).__name__}: {message_of(error)}{where}"
         raise ConfigError([config.problem(_OPTIONS, text, "Mend the options, or their validator")]) from error
 
 

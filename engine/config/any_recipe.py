@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from engine.config.problems import Problem
-from engine.config.sections import ComputeSettings
+from engine.config.sections import ComputeSettings, ModelSettings
 from engine.config.settings import EffectiveScope, Settings, rule_problems
 from engine.config.sft import SftSettings, sft_rule_problems
 
@@ -27,8 +27,31 @@ def problems_between_keys(settings: AnySettings, scope: EffectiveScope) -> Itera
         yield from sft_rule_problems(settings)
     else:
         yield from rule_problems(settings)
+    yield from _template_problems(settings.model)
     yield from _budget_problems(settings, scope)
     yield from _compute_problems(settings.compute, scope)
+
+
+#: What a chat template is given by whoever renders with it.
+_GIVEN_TO_TEMPLATES = frozenset({"messages", "tools", "add_generation_prompt", "tokenize", "chat_template"})
+
+
+def _template_problems(model: ModelSettings) -> Iterator[Problem]:
+    """Arguments of the chat template that would mean something else than they say."""
+    table = "model.renderer_chat_template_kwargs"
+    for name, value in model.renderer_chat_template_kwargs.items():
+        if name in _GIVEN_TO_TEMPLATES:
+            yield Problem(
+                f"[{table}] {name} is given to the chat template by the engine itself",
+                key=f"{table}.{name}",
+                remedy="Remove it",
+            )
+        elif isinstance(value, str) and value.casefold() in ("true", "false"):
+            yield Problem(
+                f"[{table}] {name} is the text {value!r}, and a chat template takes any text for true",
+                key=f"{table}.{name}",
+                remedy=f"Write {value.casefold()}, without quotes",
+            )
 
 
 def _budget_problems(settings: AnySettings, scope: EffectiveScope) -> Iterator[Problem]:
@@ -70,7 +93,15 @@ def _has_sandboxes(settings: AnySettings) -> bool:
 
 def uncounted_costs(settings: AnySettings, scope: EffectiveScope) -> Iterator[Problem]:
     """What a bound on the cost leaves out, because only some of the prices are given."""
-    if settings.budget.max_cost is None or scope == "local":
+    if settings.budget.max_cost is None:
+        return
+    if scope == "local":
+        if not _has_sandboxes(settings) or settings.prices.sandbox_gb_hour is None:
+            yield Problem(
+                "[budget] max_cost bounds nothing here: a local run has no trainer and no sampler that cost",
+                key="budget.max_cost",
+                remedy="Bound it with max_hours or max_tokens, or leave it for runs on Baseten",
+            )
         return
     missing = sorted(name for name in _prices_of(settings, scope) if getattr(settings.prices, name) is None)
     if missing:

@@ -20,9 +20,9 @@ from pydantic.fields import FieldInfo
 
 from engine.config.any_recipe import RECIPES
 from engine.config.explain import section_type
+from engine.config.losses import LOSS_SETTINGS
 from engine.config.problems import did_you_mean
 from engine.config.sections import Section
-from engine.config.settings import LOSS_CONFIG_KEYS
 
 TOP = ""  # the table of the keys that stand before any header
 _UNSET = re.compile(
@@ -234,7 +234,7 @@ def _type_words(key: str, field: FieldInfo) -> str:
     if get_origin(bare) is dict:
         if key == "training.loss_config":
             return "table: " + "; ".join(
-                f"{loss}: {', '.join(sorted(names))}" for loss, names in LOSS_CONFIG_KEYS.items() if names
+                f"{loss}: {', '.join(sorted(names))}" for loss, names in LOSS_SETTINGS.items() if names
             )
         return "table of texts" if get_args(bare)[1] is str else "table"
     words = {bool: "true or false", int: "whole number", float: "number", str: "text", Path: "path"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from dotenv.parser import Binding, parse_stream
@@ -26,7 +26,9 @@ def read_env_files(files: list[Path]) -> tuple[dict[str, str], list[Path]]:
         if file in used or not os.path.isfile(file):
             continue
         # Values are taken as they stand: interpolation would pull parts of the environment into others.
-        parsed = {line.key: line.value for line in _parsed(file) if line.key is not None}
+        parsed = {
+            line.key: line.value for line in _parsed(file) if line.key is not None and _is_setting(line)
+        }
         used.append(file)
         for name, value in parsed.items():
             if value is not None:
@@ -34,15 +36,25 @@ def read_env_files(files: list[Path]) -> tuple[dict[str, str], list[Path]]:
     return values, used
 
 
-def env_file_doubts(files: Iterable[Path]) -> list[Problem]:
-    """Lines of .env files that set nothing because they are not NAME=value. Raises ConfigError as a load does."""
-    what, remedy = "this is not NAME=value, so nothing is set", "Mend the line; a quote that opens must close"
-    return [
-        Problem(what, file, line.original.line + _blank_lines(line), None, remedy)
-        for file in files
-        for line in _parsed(file)
-        if line.error
-    ]
+def env_file_doubts(files: Iterable[Path]) -> Iterator[Problem]:
+    """What of the files that are there is not read: lines that are not NAME=value, and files that are no files. Raises
+    ConfigError."""
+    for file in dict.fromkeys(files):
+        if not os.path.lexists(file) or os.path.isdir(file):  # a virtual environment may have that name
+            continue
+        if not os.path.isfile(file):
+            what = "a pipe or a device" if os.path.exists(file) else "a link that leads nowhere"
+            yield Problem(f"this .env file is {what}, so nothing of it is read", file, remedy=_PLAIN)
+            continue
+        for line in _parsed(file):
+            if line.error or (line.key is not None and not _is_setting(line)):
+                number = line.original.line + _blank_lines(line)
+                yield Problem("this is not NAME=value, so nothing is set", file, number, None, _MEND)
+
+
+def _is_setting(line: Binding) -> bool:
+    """Whether a line sets a variable that a process can have."""
+    return bool(line.key) and "=" not in line.key
 
 
 def _blank_lines(line: Binding) -> int:
@@ -66,6 +78,8 @@ def _parsed(file: Path) -> list[Binding]:
 
 
 _UTF8 = "Save it as UTF-8"
+_MEND = "Mend the line; a quote that opens must close"
+_PLAIN = "Write a plain file, or set the variables in the environment"
 
 
 def apply_to_process(values: Mapping[str, str]) -> None:

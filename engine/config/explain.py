@@ -31,6 +31,7 @@ _WANTED = {
     "finite_number": "a finite number",
 }
 _ECHO = ("extra_forbidden", "missing")
+_ONE_TABLE = "In TOML: one pair of brackets around its name, not two"
 _MOST_LISTED = 12
 _MOST_TOLD = 100  # a file that is no config at all can have a hundred thousand unknown keys
 
@@ -122,6 +123,8 @@ def _explain_one(detail: ErrorDetails, model: type[BaseModel]) -> Problem:
         remedy = f'Did you mean "{meant}"?' if meant else f"It can be {expected}"
         return Problem(f"{named(key)} cannot be {show(given)}", key=key, remedy=remedy)
     if kind in _WANTED:
+        if _WANTED[kind] == "a table" and isinstance(given, list):
+            return Problem(f"{named(key)} must be a table, not a list", key=key, remedy=_ONE_TABLE)
         return Problem(f"{named(key)} must be {_WANTED[kind]}, not {show(given)}", key=key)
     limits = {
         "greater_than": ("more than", "gt"),

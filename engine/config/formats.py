@@ -7,6 +7,8 @@ import re
 
 _ROWS = "Write its rows as JSONL, one JSON object a line"
 _FORMATS: tuple[tuple[bytes, str, str], ...] = (
+    (b"\xff\xfe\x00\x00", "is UTF-32 text", "Save it as UTF-8"),
+    (b"\x00\x00\xfe\xff", "is UTF-32 text", "Save it as UTF-8"),
     (b"\xff\xfe", "is UTF-16 text", "Save it as UTF-8"),
     (b"\xfe\xff", "is UTF-16 text", "Save it as UTF-8"),
     (b"\x1f\x8b", "is compressed (gzip)", "Unpack it: gzip -d"),

@@ -14,6 +14,7 @@ from typing import Any
 
 from engine.config.any_recipe import AnySettings
 from engine.config.data_files import data_file_problems
+from engine.config.doubts import config_doubts
 from engine.config.environment import read_env_files
 from engine.config.loading import place, validate
 from engine.config.local_models import model_directory, shipped_models
@@ -21,7 +22,7 @@ from engine.config.parsing import read_config
 from engine.config.positions import KeyLines, json_key_lines, toml_key_lines
 from engine.config.problems import ConfigError, Problem, did_you_mean
 from engine.config.report import Finding, Severity
-from engine.config.settings import EffectiveScope, Settings, loss_config_doubts
+from engine.config.settings import EffectiveScope, Settings
 from engine.config.sft import SftSettings
 
 
@@ -67,11 +68,11 @@ def lint(text: str, path: Path, *, working_dir: Path, environ: Mapping[str, str]
     problems += trouble
     warnings: list[Problem] = []
     if settings is not None:
+        warnings = list(config_doubts(settings, scope))
         if isinstance(settings, SftSettings):
             problems += data_file_problems(settings.data)
         else:
             problems += _missing_beside(settings, source.parent)
-            warnings = list(loss_config_doubts(settings))
         if scope == "local":
             problems += _missing_model(settings.model.base_model)
     findings = [

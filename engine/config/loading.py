@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from engine.config.any_recipe import AnySettings, problems_between_keys, settings_type
 from engine.config.bundled import bundled_path
-from engine.config.environment import apply_to_process, read_env_files
+from engine.config.environment import apply_to_process, env_file_doubts, read_env_files
 from engine.config.explain import explain
 from engine.config.overrides import Overrides, apply_overrides, parse_overrides
 from engine.config.parsing import read_config
@@ -41,7 +41,8 @@ class LoadedConfig:
     environ: Mapping[
         str, str
     ]  # the process's variables over the .env files'; [compute] base_url over LOOPS_BASE_URL
-    env_files: tuple[Path, ...]
+    env_files: tuple[Path, ...]  # those that were read
+    env_doubts: tuple[Problem, ...]  # what of them, or of others with their name, was not
     table: dict[str, Any]  # as written, overrides applied, paths absolute
     lines: KeyLines = field(repr=False)
 
@@ -138,6 +139,7 @@ def load_config(
             overrides=parsed,
             environ=environ,
             env_files=tuple(used),
+            env_doubts=tuple(env_file_doubts(files)),
             table=table,
             lines=lines,
         )

@@ -22,6 +22,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
+from engine.config.printable import message_of
 from engine.config.problems import ConfigError, Problem
 
 _PREFIX = "_loops_project_"
@@ -114,7 +115,7 @@ class ProjectModules:
         return f"Modules there: {', '.join(sorted(names)[:8])}" if names else None
 
     def _why(self, name: str, error: BaseException) -> Problem:
-        said = " ".join(str(error).replace(f"{self.package}.", "").split())
+        said = message_of(error).replace(f"{self.package}.", "")
         what = f"{type(error).__name__}: {said}" if said else type(error).__name__
         if isinstance(error, SyntaxError) and error.filename:
             return Problem(f"the module {name!r} is not Python: {what}", Path(error.filename), error.lineno)
@@ -131,8 +132,10 @@ class ProjectModules:
         missing = error.name or "" if isinstance(error, ModuleNotFoundError) else ""
         if missing.partition(".")[0] == "loops_cookbook":  # only its episodes have a stand-in
             what, remedy = f"{missing} is not available in this version", "Only loops_cookbook.episodes is"
-        elif isinstance(error, ModuleNotFoundError) and error.name and self.package not in error.name:
-            remedy = f"Install {error.name.partition('.')[0]}, or put it beside the config"
+        elif missing.startswith(f"{self.package}."):
+            remedy = f"Put {missing.removeprefix(f'{self.package}.').replace('.', '/')}.py beside the config"
+        elif missing:
+            remedy = f"Install {missing.partition('.')[0]}, or put it beside the config"
         return Problem(f"the module {name!r} cannot be imported: {what}", file, line, None, remedy)
 
 

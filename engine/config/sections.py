@@ -78,7 +78,7 @@ class SandboxTable(Section):
     @field_validator("env")
     @classmethod
     def _variables(cls, value: dict[str, str]) -> dict[str, str]:
-        wrong = next((name for name in value if not name or "=" in name), None)
+        wrong = next((name for name in value if not name or re.search(r"[=\s]", name)), None)
         if wrong is not None:
             raise ValueError(f"cannot hold {wrong!r}, which is no name of a variable")
         return value

@@ -8,7 +8,8 @@ from typing import Literal
 from pydantic import Field
 
 from engine.config.durations import parse_duration
-from engine.config.problems import Problem, did_you_mean
+from engine.config.losses import loss_config_problems
+from engine.config.problems import Problem
 from engine.config.sampling import SamplingSettings
 from engine.config.sections import (
     ComputeSettings,
@@ -26,14 +27,6 @@ from engine.config.spending import BudgetSettings, EvalSettings, PriceSettings, 
 MOST_AHEAD = 64
 
 EffectiveScope = Literal["local", "serverless", "dedicated", "auto"]
-
-LOSS_CONFIG_KEYS: dict[str, frozenset[str]] = {
-    "importance_sampling": frozenset(),
-    "ppo": frozenset({"clip_low_threshold", "clip_high_threshold"}),
-    "cispo": frozenset({"clip_low_threshold", "clip_high_threshold"}),
-    "dro": frozenset({"beta"}),
-    "dppo": frozenset({"dppo_mask_high", "dppo_mask_low", "adv_tau", "kl_tau"}),
-}
 
 
 class Settings(Section):
@@ -180,20 +173,7 @@ def rule_problems(settings: Settings) -> Iterator[Problem]:
             key="eval.max_tokens",
             remedy="Set it below max_seq_len",
         )
-    for name in sorted(LOSS_CONFIG_KEYS[training.loss] & training.loss_config.keys()):
-        value = training.loss_config[name]
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            yield Problem(
-                f"[training.loss_config] {name} must be a number, not {value!r}",
-                key=f"training.loss_config.{name}",
-                remedy="Write a number, or leave it out for Loops' default",
-            )
-    if "skip_token_normalization" in training.loss_config:
-        yield Problem(
-            "[training.loss_config] skip_token_normalization is set by [training] loss_aggregation",
-            key="training.loss_config.skip_token_normalization",
-            remedy="Remove it and choose loss_aggregation 'sum' or 'token_mean'",
-        )
+    yield from loss_config_problems(training.loss, training.loss_config)
 
 
 def _schedule_problems(settings: Settings) -> Iterator[Problem]:
@@ -238,19 +218,3 @@ def _sandbox_problems(table: SandboxTable) -> Iterator[Problem]:
                     key=f"runtime.config.sandbox.{key}",
                     remedy=f"Remove {key}, or set provider = '{provider}'",
                 )
-
-
-def loss_config_doubts(settings: Settings) -> Iterator[Problem]:
-    """Keys of ``loss_config`` that Loops does not document for this loss; the trainer has the last word on them."""
-    loss = settings.training.loss
-    known = LOSS_CONFIG_KEYS[loss]
-    for name in settings.training.loss_config:
-        if name in known or name == "skip_token_normalization":
-            continue
-        meant = did_you_mean(name, known)
-        listed = ", ".join(sorted(known)) or "no settings"
-        yield Problem(
-            f"[training.loss_config] {name} is no documented setting of the loss {loss!r}",
-            key=f"training.loss_config.{name}",
-            remedy=f"Did you mean {meant}?" if meant else f"{loss} takes {listed}",
-        )

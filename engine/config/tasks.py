@@ -14,6 +14,7 @@ from pydantic_core import ErrorDetails
 
 from engine.config.explain import show
 from engine.config.formats import json_remedy, other_format
+from engine.config.printable import message_of
 from engine.config.problems import ConfigError, Problem, did_you_mean
 
 _MOST_SHOWN = 200  # bad lines reported one by one; a file of another format has a million of them
@@ -148,10 +149,22 @@ def _parse(line: bytes, adapter: TypeAdapter[Any]) -> tuple[Any, Any]:
     try:
         return fields, adapter.validate_json(line)
     except ValidationError as error:
+        if (half := _half_a_character(fields)) is not None:
+            raise _BadLine((None, half, "Write the whole character")) from error
         raise _BadLine(*(_finding(detail, fields) for detail in error.errors(include_url=False))) from error
     except (Exception, SystemExit) as error:  # a validator of the user's may raise anything
-        said = " ".join(f"{type(error).__name__}: {error}".split())
+        said = f"{type(error).__name__}: {message_of(error)}"
         raise _BadLine((None, f"the task type refused the line: {said}", None)) from error
+
+
+def _half_a_character(fields: Any) -> str | None:
+    try:
+        json.dumps(fields, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        return (
+            f"the line holds half of a surrogate pair, which is no character: {error.object[error.start]!r}"
+        )
+    return None
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

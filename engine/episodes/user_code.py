@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from engine.config.printable import message_of
 from engine.loops.errors import LoopsUnavailable, one_line
 
 #: Frames below these are not the user's own code.
@@ -78,4 +79,4 @@ def raised(what: str, error: BaseException) -> str:
         path = Path(frame.f_code.co_filename)
         if "site-packages" not in path.parts and not any(map(path.is_relative_to, _NOT_THE_USERS)):
             place = f" (line {line} of {path.name})"
-    return f"{what} raised {type(error).__name__}: {one_line(str(error)) or 'no message'}{place}"
+    return f"{what} raised {type(error).__name__}: {one_line(message_of(error)) or 'no message'}{place}"

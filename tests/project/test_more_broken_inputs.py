@@ -25,6 +25,7 @@ from tests.project.test_broken_inputs import (
     SANDBOX,
     Change,
     added,
+    again,
     all_of,
     config,
     episode,
@@ -81,6 +82,25 @@ def validator(where: str, raised: str) -> Change:
 
 def declared(what: str) -> Change:
     return episode("    async def run", f"    {what}\n    async def run")
+
+
+def validator_again(raised: str) -> Change:
+    """As :func:`validator`, in a module that was changed already."""
+
+    def change(where: Path) -> None:
+        file, field = where / "my_episode.py", "question: str"
+        body = f"{field}\n    def model_post_init(self, context): raise {raised}"
+        file.write_text(file.read_text().replace(field, body))
+
+    return change
+
+
+def kwargs(inside: str) -> Change:
+    return config("max_seq_len = 128", f"max_seq_len = 128\nrenderer_chat_template_kwargs = {{ {inside} }}")
+
+
+def loss(inside: str, name: str = "cispo") -> Change:
+    return config("max_steps = 3", f'max_steps = 3\nloss = "{name}"\nloss_config = {{ {inside} }}')
 
 
 JSON = json.dumps(TABLE, indent=1)
@@ -212,6 +232,34 @@ BROKEN: dict[str, tuple[Change, str]] = {
     "a part of the cookbook that is not here": (
         episode("class MyTask", "from loops_cookbook.harbor import LoopsAgent\nclass MyTask"), "not available"),
     "a module that hides another": (made("pydantic.py", Path.touch), "pydantic.py"),
+    # what a module, a class and its types may do besides
+    "an error that cannot say what it is": (
+        episode("class MyTask", "class E(Exception):\n    def __str__(self): raise ValueError\nraise E\nclass MyTask"),
+        "cannot be imported: E"),
+    "a task type with an error that cannot say what it is": (
+        all_of(episode("class MyTask", "class E(Exception):\n    def __str__(self): raise ValueError\nclass MyTask"),
+               tasks('{"question": "a"}\n'), validator_again("E()")), "refused the line: E"),
+    "a module that answers for its names": (
+        episode("class MyEpisode(", "def __getattr__(name): raise RuntimeError('no')\nclass Another("), "RuntimeError: no"),
+    "a module beside it that is missing": (
+        episode("class MyTask", "from .tools import shell\nclass MyTask"), "Put tools.py beside the config"),
+    "a setup with an argument too many": (declared("async def setup(self, a, b): ..."), "Define async def setup"),
+    "a group's grade without its attempts": (
+        declared("@classmethod\n    async def grade_group(cls): return []"), "must take one argument"),
+    "options of no type": (episode("MyOptions]", "5]"), "the options type of MyEpisode cannot be validated"),
+    "tasks in UTF-32": (again("utf-32", "tasks.jsonl"), "UTF-32"),
+    "half a character in a task's id": (tasks('{"id": "a\\ud800", "question": "a"}\n'), "half of a surrogate pair"),
+    # keys and values
+    "a list of tables": (config("[training]", "[[training]]"), "must be a table, not a list. In TOML: one pair"),
+    "a truth as text for the chat template": (kwargs('enable_thinking = "False"'), "Write false, without quotes"),
+    "messages for the chat template": (kwargs('messages = "x"'), "by the engine itself"),
+    "clipping the wrong way round": (loss("clip_low_threshold = 1.3, clip_high_threshold = 0.7"), "is above"),
+    "clipping above what it ends at by default": (loss("clip_low_threshold = 1.5"), "Loops' default"),
+    "clipping at a distance": (loss("clip_high_threshold = 0.2"), "is above clip_high_threshold 0.2"),
+    "clipping below nothing": (loss("clip_low_threshold = -0.2"), "at least 0, not -0.2"),
+    "a mask above one": (loss("dppo_mask_high = 2", "dppo"), "from 0 to 1, not 2"),
+    "a blank in a variable's name": (added(f'{SANDBOX}env = {{ "A B" = "x" }}\n'), "'A B'"),
+    "a line end in a variable's name": (added(f'{SANDBOX}env = {{ "A\\nB" = "x" }}\n'), "A\\nB"),
     # .env files
     "a NUL in a .env file": (env(b"A=1\nB=x\x00y\n"), ".env:2: "),
     "a .env file in Latin 1": (env(b"A=\xe9\n"), "Save it as UTF-8"),
@@ -245,7 +293,7 @@ async def test_it_is_refused_with_one_message(tmp_path: Path, change: Change, sa
 
 
 def test_there_are_enough_of_them() -> None:
-    assert len(BROKEN) >= 75
+    assert len(BROKEN) >= 95
 
 
 def test_a_config_whose_name_is_too_long_is_no_defect(tmp_path: Path) -> None:
@@ -266,12 +314,12 @@ def test_a_pipe_that_a_shell_names_is_no_config(tmp_path: Path) -> None:
 
 def test_lines_of_a_env_file_that_set_nothing_are_told(tmp_path: Path) -> None:
     write_project(tmp_path)
-    (tmp_path / ".env").write_text("A_WORD=1\n\n\nnot a setting\nANOTHER='open\n")
+    (tmp_path / ".env").write_text("A_WORD=1\n\n\nnot a setting\n'A=B'=1\nANOTHER='open\n")
     project = load(tmp_path / "train.toml", working_dir=tmp_path, dotenv=True)
     report = asyncio.run(project.check())
     project.close()
     told = [finding for finding in report.findings if finding.file == str(tmp_path / ".env")]
-    assert [(finding.severity, finding.line) for finding in told] == [("warning", 4), ("warning", 5)]
+    assert [(finding.severity, finding.line) for finding in told] == [("warning", line) for line in (4, 5, 6)]
     assert report.ok
 
 
