@@ -86,13 +86,14 @@ class Reply:
 class ConversationTrace:
     """What one attempt said and sampled, over all its conversations.
 
-    ``turns`` has the shape of ``TranscriptRow.turns``; ``segments`` become datums.
+    ``turns`` has the shape of ``TranscriptRow.turns``; ``segments`` become datums. ``truncated``: whether any reply was.
     """
 
     segments: list[Segment] = field(default_factory=list)
     turns: list[dict[str, Any]] = field(default_factory=list)
     tools: list[ToolSpec] = field(default_factory=list)
     replies: int = 0
+    truncated: bool = False
     prompt_tokens: int = 0  # tokens the sampler had to read, summed over calls
 
     @property
@@ -102,6 +103,10 @@ class ConversationTrace:
     @property
     def trainable_tokens(self) -> int:
         return sum(segment.trainable_tokens for segment in self.segments)
+
+    def forget_text(self) -> None:
+        """The transcript is handed over: what only it needs leaves memory, long before the tokens are trained on."""
+        self.turns, self.tools = [], []
 
     @property
     def versions(self) -> list[int]:
@@ -300,6 +305,7 @@ class Conversation:
             ]
         trace.turns.append(turn)
         trace.replies += 1
+        trace.truncated = trace.truncated or reply.truncated
         self._samples.append(reply.sample)
         self._spans[id(reply.sample)] = span
         self._turns[id(reply.sample)] = turn

@@ -85,6 +85,7 @@ async def run(tmp_path: Path, more: str) -> list[list[str]]:
     renderer = await asyncio.to_thread(renderer_of, project)
     seen: list[tuple[str, weakref.ref[Any]]] = project.episode().cls.seen  # type: ignore[attr-defined]
     found: list[list[str]] = []
+    untrained: list[set[str]] = []
     with Store.open(tmp_path) as store:
         store.create_run(simulated_run(RUN, project, store))
         recorder, ended = store.recorder(RUN), 0
@@ -95,6 +96,8 @@ async def run(tmp_path: Path, more: str) -> list[list[str]]:
             record(row)
             if row.state == "training":
                 ended = len(seen)  # in sync mode nothing else has begun
+                recorder.flush_blocking()
+                untrained.append(set(left(seen[:ended])))
             if row.state == "collecting" and row.step > 1:
                 recorder.flush_blocking()
                 found.append(left(seen[:ended]))
@@ -108,6 +111,9 @@ async def run(tmp_path: Path, more: str) -> list[list[str]]:
     assert len(seen) > STEPS * 2 * 4 * 4  # and the dull ones
     found.append(left(seen))
     project.close()
+    if "async" not in more:
+        # Once they are written, attempts that are still to be trained on are tokens, and nothing that was said.
+        assert untrained == [{"array"}] * STEPS
     return found
 
 

@@ -244,14 +244,13 @@ class Evaluator:
             group.attempts_done += 1
             if self._score is not None and len(work.segments) < SCORED_SEGMENTS:
                 work.segments += result.trace.segments
-            truncated = any(turn.get("sampled", {}).get("truncated") for turn in result.trace.turns)
             work.counted[place].append(
                 _Counted(
                     result.reward,
                     result.trace.replies,
                     result.trace.sampled_tokens,
                     result.timed_out,
-                    truncated,
+                    result.trace.truncated,
                 )
             )
         if work.left[place] == 0:

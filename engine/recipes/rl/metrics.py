@@ -37,9 +37,7 @@ def rollout_metrics(attempts: Sequence[AttemptResult]) -> dict[str, float]:
             metrics[f"rollout/{key}/{value}"] = count / len(attempts)
     metrics["rollout/turns"] = statistics.fmean(a.trace.replies for a in attempts)
     metrics["rollout/timed_out"] = statistics.fmean(float(a.timed_out) for a in attempts)
-    metrics["rollout/truncated"] = statistics.fmean(
-        float(any(turn.get("sampled", {}).get("truncated") for turn in a.trace.turns)) for a in attempts
-    )
+    metrics["rollout/truncated"] = statistics.fmean(float(a.trace.truncated) for a in attempts)
     return metrics
 
 

@@ -95,7 +95,7 @@ class Reporter:
         self._handle.recorder.attempt(row)
 
     def attempt_ended(self, group: Group, attempt: int, result: AttemptResult) -> None:
-        """An attempt ended, however; its transcript goes to the store and leaves memory with the group."""
+        """An attempt ended, however; its transcript goes to the store and leaves memory."""
         row = self._attempts[group.group_id, attempt]
         set_result(row, result)
         self._handle.recorder.attempt(row)
@@ -108,6 +108,7 @@ class Reporter:
         transcript = transcript_of(row, group.task.id, result, self._trace)
         if transcript is not None:
             self._handle.recorder.transcript(transcript)
+        result.trace.forget_text()
 
     def group_judged(self, group: Group) -> None:
         """A group ended and was judged; its advantages are told."""
