@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.3
-SPACING_SECONDS = (
-    0.9  # between two reads of a store that changes all the time: more cannot be followed anyway
-)
+SPACING_SECONDS = 0.9  # between two reads of a store that changes all the time: nobody could follow more
 STALE_CHECK_SECONDS = 5.0  # how often to look for hosts that died: they, of all, change nothing in the store
 
 type ReadPlan = Callable[[StoreReader], object]

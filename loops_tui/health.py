@@ -25,9 +25,7 @@ class Finding:
     text: str
     basis: str = ""
     remedy: str = ""
-    lasting: bool = (
-        False  # it holds for as long as the run lives, and other findings must not push it out of view
-    )
+    lasting: bool = False  # it holds while the run lives: other findings must not push it out of view
 
     @property
     def line(self) -> str:

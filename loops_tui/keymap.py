@@ -47,9 +47,8 @@ class Keymap:
     path: Path
     changes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
-    kept: dict[str, tuple[str, ...]] = field(
-        default_factory=dict
-    )  # bindings that share a key with a changed one
+    # Bindings that share a key with a changed one.
+    kept: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def for_textual(self) -> dict[str, str]:

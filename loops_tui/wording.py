@@ -95,9 +95,8 @@ def count(value: float | None) -> str:
     """A count with thousands shortened: 950, 12.3k, 4.1M."""
     if value is None:
         return "–"
-    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+    for limit, scale, unit in ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
         if abs(value) >= limit:
-            scale = {"G": 1e9, "M": 1e6, "k": 1e3}[unit]
             return f"{value / scale:.1f}{unit}"
     return f"{value:.0f}"
 

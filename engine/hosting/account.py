@@ -10,6 +10,7 @@ import time
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 from engine.hosting.errors import HostingError
 from engine.hosting.loops_access import LOCAL, environment, has_local_runs, local_loops, remote_loops
@@ -29,17 +30,22 @@ class AccountRun:
     loops: LoopsRunInfo
     where: str  # "Baseten", an address, or "local"
     run_id: str | None
-    current: bool = (
-        False  # whether it is the one that its run's own row tells of, and not one left by a killed process
-    )
+    #: Whether it is the one that its run's own row tells of, and not one left by a killed process.
+    current: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.loops.name
 
 
 @dataclass(frozen=True, slots=True)
 class AccountSampler:
-    """A sampler of its own, and the service that it is on."""
+    """A sampler of its own, and the service that it is on. It has no name and belongs to no run."""
 
     loops: LoopsSampler
     where: str
+    name: ClassVar[None] = None
+    run_id: ClassVar[None] = None
 
 
 @dataclass(frozen=True, slots=True)

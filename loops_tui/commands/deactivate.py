@@ -71,7 +71,8 @@ def account(out: Output) -> int:
     from engine.hosting.account import account_runs
 
     found = asyncio.run(account_runs(Path.cwd()))
-    out.value([_account_value(run) for run in found.runs] + [_sampler_value(one) for one in found.samplers])
+    runs = [_account_value("run", run, run.loops.owner) for run in found.runs]
+    out.value(runs + [_account_value("sampler", one, None) for one in found.samplers])
     if not out.as_json:
         for line in _account_table(found):
             out.line(line)
@@ -88,31 +89,17 @@ def account(out: Output) -> int:
     return FAILED if found.problems else DONE
 
 
-def _account_value(run: AccountRun) -> dict[str, Any]:
+def _account_value(kind: str, one: AccountRun | AccountSampler, owner: str | None) -> dict[str, Any]:
     return {
-        "kind": "run",
-        "id": run.loops.id,
-        "state": run.loops.state,
-        "created_at": run.loops.created_at,
-        "model": run.loops.base_model,
-        "name": run.loops.name,
-        "owner": run.loops.owner,
-        "where": run.where,
-        "run": run.run_id,
-    }
-
-
-def _sampler_value(one: AccountSampler) -> dict[str, Any]:
-    return {
-        "kind": "sampler",
+        "kind": kind,
         "id": one.loops.id,
         "state": one.loops.state,
         "created_at": one.loops.created_at,
         "model": one.loops.base_model,
-        "name": None,
-        "owner": None,
+        "name": one.name,
+        "owner": owner,
         "where": one.where,
-        "run": None,
+        "run": one.run_id,
     }
 
 

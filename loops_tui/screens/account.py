@@ -190,18 +190,12 @@ def _found(account: Account) -> str:
     return f"Nothing else is up on the account; {known} of this project's own {'is' if known == 1 else 'are'}"
 
 
-def _name(one: AccountRun | AccountSampler) -> str | None:
-    """A run's name; None for a sampler, which has none."""
-    return getattr(one.loops, "name", None)
-
-
 def cells(one: AccountRun | AccountSampler, now: float) -> Cells:
     """A row; ``now`` in Unix seconds."""
-    name = _name(one)
     since = "no cost" if one.where == "local" else coarse(now - one.loops.created_at)
     return (
         plain(safe(one.loops.id, 60), Tone.STRONG),
-        plain("a sampler", Tone.DIM) if name is None else plain(safe(name, 80) or NOT_KNOWN),
+        plain("a sampler", Tone.DIM) if one.name is None else plain(safe(one.name, 80) or NOT_KNOWN),
         plain(since, Tone.DIM if one.where == "local" else Tone.WARN),
         plain(safe(one.loops.base_model, 60), Tone.DIM),
         plain(safe(one.where, 40), Tone.DIM),
@@ -210,9 +204,8 @@ def cells(one: AccountRun | AccountSampler, now: float) -> Cells:
 
 def question(one: AccountRun | AccountSampler) -> list[str]:
     """What stops and what stays, before it is ended."""
-    name, bills = _name(one), "" if one.where == "local" else ", and with it the billing"
-    run_id = getattr(one, "run_id", None)
-    if name is None:
+    bills = "" if one.where == "local" else ", and with it the billing"
+    if one.name is None:
         return [
             f"  {one.loops.id}  {one.loops.base_model}",
             "",
@@ -221,12 +214,12 @@ def question(one: AccountRun | AccountSampler) -> list[str]:
             "Stays: the weights that it sampled from.",
         ]
     whose = (
-        f"It was left up by run {run_id} of this project."
-        if run_id is not None
+        f"It was left up by run {one.run_id} of this project."
+        if one.run_id is not None
         else "It is no run of this project: somebody else may be training with it."
     )
     return [
-        f"  {name}  {one.loops.id}",
+        f"  {one.name}  {one.loops.id}",
         "",
         whose,
         f"Stops: its trainer and its sampler{bills}.",

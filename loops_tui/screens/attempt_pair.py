@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar, cast
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -20,9 +20,6 @@ from loops_tui.widgets.key_bar import KeyBar
 from loops_tui.widgets.safe_text import safe
 from loops_tui.widgets.search_view import SearchView
 from loops_tui.widgets.spans import Line, SpanPane, entitle, plain
-
-if TYPE_CHECKING:
-    from engine.store.queries import StoreReader
 
 SIDES = ("left", "right")
 
@@ -153,11 +150,7 @@ class AttemptPairScreen(FedScreen):
             return None
         wants = [Want(self._group_id, attempt, width - 1, self._mode) for attempt in self._attempts]
         watch = self._watch
-
-        def read(reader: StoreReader) -> PairView:
-            return watch.read(reader, *wants)
-
-        return read
+        return lambda reader: watch.read(reader, *wants)
 
     def take(self, data: object) -> None:
         view = cast("PairView", data)

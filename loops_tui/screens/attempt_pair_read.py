@@ -7,7 +7,8 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from loops_tui.screens.transcript_read import TranscriptView, TranscriptWatch, Want
-from loops_tui.screens.transcript_text import Layout, turn_source
+from loops_tui.screens.transcript_source import turn_source
+from loops_tui.screens.transcript_text import Layout
 
 if TYPE_CHECKING:
     from engine.store.queries import StoreReader

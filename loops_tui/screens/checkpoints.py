@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar, cast
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -16,6 +16,7 @@ from loops_tui.feed import ReadPlan
 from loops_tui.screens.account import AccountScreen
 from loops_tui.screens.base import Banner, FedScreen, TopLine
 from loops_tui.screens.checkpoints_acts import (
+    OF_A_CHECKPOINT,
     ask_to_deactivate,
     ask_to_deploy,
     ask_to_download,
@@ -23,6 +24,7 @@ from loops_tui.screens.checkpoints_acts import (
     ask_to_start_from,
     ask_to_try,
     ask_which_are_left,
+    can_do,
     why_not,
 )
 from loops_tui.screens.checkpoints_read import CheckpointEntry, CheckpointsView, CheckpointsWatch
@@ -42,9 +44,6 @@ from loops_tui.widgets.filter_line import FilterLine
 from loops_tui.widgets.key_bar import KeyBar
 from loops_tui.widgets.spans import Line, Span, SpanPane, entitle
 from loops_tui.widgets.virtual_table import Cells, VirtualTable
-
-if TYPE_CHECKING:
-    from engine.store.queries import StoreReader
 
 CLOCK_SECONDS = 1.0
 AGES_SECONDS = 60.0
@@ -130,12 +129,7 @@ class CheckpointsScreen(FedScreen):
     # -- rows --------------------------------------------------------------------------------------------------
 
     def read_plan(self) -> ReadPlan:
-        watch = self._watch
-
-        def read(reader: StoreReader) -> CheckpointsView:
-            return watch.read(reader)
-
-        return read
+        return self._watch.read
 
     def take(self, data: object) -> None:
         self.view = cast("CheckpointsView", data)
@@ -218,25 +212,19 @@ class CheckpointsScreen(FedScreen):
         return live[0] if len(live) == 1 else None
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        entry, run = self._entry(), self._run()
-        saved = entry is not None and entry.saved
+        run = self._run()
+        if action in OF_A_CHECKPOINT:
+            return can_do(action, self._entry())
         if action == "save_now":
             return self._to_save() is not None
-        if action == "resume_run":
-            return entry is not None and saved and entry.last and run is not None and run.state.final
-        if action in ("start", "download"):
-            return saved and run is not None
-        if action == "evaluate":
-            return entry is not None and saved and entry.has_eval and entry.row.sampler_path is not None
-        if action == "try_it":
-            return entry is not None and saved and entry.can_be_tried
-        if action == "deploy":
-            remote = run is not None and run.scope != "local"
-            return entry is not None and saved and remote and entry.row.sampler_path is not None
         if action == "deactivate":
             # The local server ends with the last program that uses it: nothing of an ended run is up there.
-            up = run is not None and run.loops_run_id is not None and run.loops_state != "INACTIVE"
-            return up and run is not None and (run.scope != "local" or not run.state.final)
+            return (
+                run is not None
+                and run.loops_run_id is not None
+                and run.loops_state != "INACTIVE"
+                and (run.scope != "local" or not run.state.final)
+            )
         if action in ("open", "refresh_list"):
             return run is not None
         if action == "filter":

@@ -23,6 +23,28 @@ if TYPE_CHECKING:
     from loops_tui.app import LoopsApp
 
 
+OF_A_CHECKPOINT = ("resume_run", "start", "download", "evaluate", "try_it", "deploy")
+"""The actions that take a checkpoint's weights."""
+
+
+def can_do(action: str, entry: CheckpointEntry | None) -> bool:
+    """Whether one of these actions makes sense for a checkpoint as it is; :func:`why_not` says why one does not."""
+    if entry is None or not entry.saved:
+        return False
+    row, run = entry.row, entry.run
+    match action:
+        case "resume_run":
+            return entry.last and run is not None and run.state.final
+        case "evaluate":
+            return entry.has_eval and row.sampler_path is not None
+        case "try_it":
+            return entry.can_be_tried
+        case "deploy":
+            return run is not None and run.scope != "local" and row.sampler_path is not None
+        case _:
+            return run is not None
+
+
 def why_not(action: str, entry: CheckpointEntry | None, run: RunRow | None) -> str | None:
     """Why an action makes no sense for a checkpoint and its run; None where there is nothing to say."""
     if action == "save_now":
@@ -31,7 +53,7 @@ def why_not(action: str, entry: CheckpointEntry | None, run: RunRow | None) -> s
         if run is None or run.loops_run_id is None:
             return "nothing of this run is up on Loops"
         return "nothing of this run is up any more: it bills nothing"
-    if action not in _OF_A_CHECKPOINT:
+    if action not in OF_A_CHECKPOINT:
         return None
     if entry is None:
         return "there is no checkpoint to do this with"
@@ -40,20 +62,14 @@ def why_not(action: str, entry: CheckpointEntry | None, run: RunRow | None) -> s
     if run is None:
         return f"the record of its run is gone: nothing here knows how {entry.row.name} was trained"
     if action == "resume_run":
-        live = "its run is live: r goes on with one that has ended"
-        return (
-            "a resume goes on from the run's last checkpoint; N starts another run from here"
-            if run.state.final
-            else live
-        )
+        if not run.state.final:
+            return "its run is live: r goes on with one that has ended"
+        return "a resume goes on from the run's last checkpoint; N starts another run from here"
     if action == "deploy" and run.scope == "local":
         return "it is on this machine: Baseten deploys only what was trained there"
     if action == "evaluate" and not entry.has_eval:
         return "its config names no held-out tasks ([eval])"
     return f"{entry.row.name} holds no sampler weights"
-
-
-_OF_A_CHECKPOINT = ("resume_run", "start", "download", "evaluate", "try_it", "deploy")
 
 
 def ask_to_deactivate(app: LoopsApp, acts: Acts, run: RunRow, checkpoints: int) -> None:

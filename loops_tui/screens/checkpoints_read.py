@@ -43,10 +43,6 @@ class CheckpointEntry:
         return self.run is not None and self.row.sampler_path is not None
 
     @property
-    def live(self) -> bool:
-        return self.run is not None and not self.run.state.final
-
-    @property
     def key(self) -> str:
         return f"{self.row.run_id}/{self.row.name}"
 

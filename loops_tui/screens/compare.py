@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar, cast
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -16,9 +16,6 @@ from loops_tui.theme import Tone
 from loops_tui.widgets.key_bar import KeyBar
 from loops_tui.widgets.search_view import SearchView
 from loops_tui.widgets.spans import Line, SpanPane, entitle, plain
-
-if TYPE_CHECKING:
-    from engine.store.queries import StoreReader
 
 
 class CurvesPane(SpanPane):
@@ -80,11 +77,7 @@ class CompareScreen(FedScreen):
 
     def read_plan(self) -> ReadPlan:
         pair = self._pair
-
-        def read(reader: StoreReader) -> tuple[tuple[str, str], CompareView | None]:
-            return pair, read_pair(reader, *pair)
-
-        return read
+        return lambda reader: (pair, read_pair(reader, *pair))
 
     def take(self, data: object) -> None:
         pair, view = cast("tuple[tuple[str, str], CompareView | None]", data)

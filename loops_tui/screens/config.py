@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar, cast
 
 from textual.binding import Binding, BindingType
 from textual.widgets import TextArea
@@ -25,9 +25,6 @@ from loops_tui.widgets.entry_list import EntryList
 from loops_tui.widgets.safe_text import safe
 from loops_tui.widgets.tab_line import TabLine
 from loops_tui.widgets.virtual_table import VirtualTable
-
-if TYPE_CHECKING:
-    from engine.store.queries import StoreReader
 
 LOOK_SECONDS = 2.0  # how often to look whether open files have changed
 
@@ -80,9 +77,8 @@ class ConfigScreen(ConfigLayout):
             self.root, self.app.spawn, self._linted, self._trouble, keeps_drafts=self.app.may("save")
         )
         self.acts = Acts(self)
-        self._elsewhere: dict[
-            Path, int
-        ] = {}  # configs that another app on this project is editing, with its pid
+        # Configs that another app on this project is editing, with its pid.
+        self._elsewhere: dict[Path, int] = {}
 
     def on_mount(self) -> None:
         for name, title in (("files", "Configs"), ("setting", "Setting"), ("changes", "Changes")):
@@ -223,7 +219,7 @@ class ConfigScreen(ConfigLayout):
         if document is None:
             return None
         path = str(document.path)
-        return lambda reader: read_config_view(cast("StoreReader", reader), path)
+        return lambda reader: read_config_view(reader, path)
 
     def take(self, data: object) -> None:
         view = cast("ConfigView", data)

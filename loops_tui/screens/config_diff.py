@@ -5,14 +5,12 @@ from __future__ import annotations
 import difflib
 from typing import ClassVar
 
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
-from textual.screen import ModalScreen
 
 from loops_tui.theme import Tone
 from loops_tui.widgets.safe_text import safe
-from loops_tui.widgets.spans import Line, SpanView, plain
+from loops_tui.widgets.sheet import Sheet
+from loops_tui.widgets.spans import Line, plain
 
 CONTEXT = 3
 _TONES = {"+": Tone.GOOD, "-": Tone.BAD, "@": Tone.INFO}
@@ -46,38 +44,9 @@ def counts(before: str, after: str) -> tuple[int, int]:
     return new, gone
 
 
-class DiffScreen(ModalScreen[None]):
-    """A sheet with the difference."""
+class DiffScreen(Sheet):
+    """The difference, as of :func:`diff_lines`, which takes its time over large texts."""
 
-    DEFAULT_CSS = """
-    DiffScreen { align: center middle; }
-    DiffScreen Vertical {
-        width: 100; max-width: 96%; height: auto; max-height: 92%;
-        background: $surface; border: round $border; padding: 0 1;
-        border-title-style: bold; border-title-color: $primary; border-subtitle-color: $foreground-muted;
-    }
-    DiffScreen SpanView { background: $surface; height: auto; max-height: 100%; }
-    """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,enter,q", "close", "Close", id="diff.close", tooltip="Back to the config"),
     ]
-
-    def __init__(self, title: str, lines: list[Line]) -> None:
-        """``lines`` as of :func:`diff_lines`, which takes its time over large texts."""
-        super().__init__()
-        self._title = title
-        self._lines = lines
-
-    def compose(self) -> ComposeResult:
-        with Vertical() as sheet:
-            sheet.border_title = self._title
-            sheet.border_subtitle = "esc closes"
-            yield SpanView(id="sheet")
-
-    def on_mount(self) -> None:
-        view = self.query_one(SpanView)
-        view.show(self._lines)
-        view.focus()
-
-    def action_close(self) -> None:
-        self.dismiss(None)

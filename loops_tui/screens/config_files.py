@@ -125,9 +125,8 @@ class _Walk:
 
 def _is_directory(entry: os.DirEntry[str]) -> bool:
     try:
-        return entry.is_dir(
-            follow_symlinks=False
-        )  # a link to a directory could lead anywhere, also back here
+        # A link to a directory could lead anywhere, also back here.
+        return entry.is_dir(follow_symlinks=False)
     except OSError:
         return False
 
@@ -163,10 +162,8 @@ def copy_example(config: Path, project_dir: Path) -> tuple[Path, list[str]]:
         shutil.copytree(
             source, target, ignore=shutil.ignore_patterns("__pycache__", "runs", ".*"), symlinks=False
         )
-        for path in (
-            target,
-            *target.rglob("*"),
-        ):  # an installed package may be read-only; a copy is for editing
+        # An installed package may be read-only; a copy is for editing.
+        for path in (target, *target.rglob("*")):
             path.chmod(path.stat().st_mode | 0o600 | (0o100 if path.is_dir() else 0))
         copied = sorted(path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file())
     except (OSError, shutil.Error) as error:

@@ -111,9 +111,7 @@ class Picker(ModalScreen["Offer | None"]):
         return cast("VirtualTable[Offer]", self.query_one("#offers", VirtualTable))
 
     def on_mount(self) -> None:
-        field = self.query_one(Input)
-        field.cursor_blink = False
-        field.focus()
+        self.query_one(Input).focus()
         self._narrow(self._text)
 
     def on_input_changed(self, event: Input.Changed) -> None:

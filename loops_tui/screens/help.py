@@ -6,15 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from rich.cells import cell_len
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
-from textual.screen import ModalScreen, Screen
+from textual.screen import Screen
 
 from loops_tui.theme import Tone
 from loops_tui.widgets.key_bar import in_ascii, key_name
 from loops_tui.widgets.safe_text import safe
-from loops_tui.widgets.spans import Line, SpanView, plain
+from loops_tui.widgets.sheet import Sheet
+from loops_tui.widgets.spans import Line, plain
 from loops_tui.widgets.wrapping import wrap
 
 if TYPE_CHECKING:
@@ -76,38 +75,15 @@ def help_lines(
     return lines
 
 
-class HelpScreen(ModalScreen[None]):
+class HelpScreen(Sheet):
     """A sheet of keys."""
 
-    DEFAULT_CSS = """
-    HelpScreen { align: center middle; }
-    HelpScreen Vertical {
-        width: 90; max-width: 96%; height: auto; max-height: 92%;
-        background: $surface; border: round $border; padding: 0 1;
-        border-title-style: bold; border-title-color: $primary; border-subtitle-color: $foreground-muted;
-    }
-    HelpScreen SpanView { background: $surface; height: auto; max-height: 100%; }
-    """
+    DEFAULT_CSS = f"HelpScreen Vertical {{ width: {SHEET_WIDTH}; }}"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,question_mark,q", "close", "Close", id="help.close", tooltip="Back to the screen"),
     ]
 
     def __init__(self, about: Screen[object], keymap: Mapping[str, Sequence[str]] | None = None) -> None:
-        super().__init__()
-        sheet = min(SHEET_WIDTH, about.size.width * 96 // 100)
+        width = min(SHEET_WIDTH, about.size.width * 96 // 100)
         ascii = cast("LoopsApp", about.app).options.ascii
-        self._lines = help_lines(about, keymap, sheet - FRAME_WIDTH - KEYS_WIDTH, ascii=ascii)
-
-    def compose(self) -> ComposeResult:
-        with Vertical() as sheet:
-            sheet.border_title = "Keys"
-            sheet.border_subtitle = "esc closes"
-            yield SpanView(id="sheet")
-
-    def on_mount(self) -> None:
-        view = self.query_one(SpanView)
-        view.show(self._lines)
-        view.focus()
-
-    def action_close(self) -> None:
-        self.dismiss(None)
+        super().__init__("Keys", help_lines(about, keymap, width - FRAME_WIDTH - KEYS_WIDTH, ascii=ascii))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar, cast
 
 from textual.app import ComposeResult
 from textual.binding import BindingType
@@ -43,9 +43,6 @@ from loops_tui.widgets.key_bar import KeyBar
 from loops_tui.widgets.spans import entitle, plain
 from loops_tui.widgets.tab_line import TabLine
 from loops_tui.widgets.virtual_table import Cells, VirtualTable
-
-if TYPE_CHECKING:
-    from engine.store.queries import StoreReader
 
 CLOCK_SECONDS = 1.0
 HELD = "held still (space), the run goes on"
@@ -123,11 +120,7 @@ class RunScreen(RunPlaces):
         watch, wish = self._watch, replace(self._wish, histogram=counted)
         if self.held and self.view is not None and self.view.wish == wish:
             return None
-
-        def read(reader: StoreReader) -> RunView:
-            return watch.read(reader, wish)
-
-        return read
+        return lambda reader: watch.read(reader, wish)
 
     def take(self, data: object) -> None:
         view = cast("RunView", data)

@@ -49,9 +49,8 @@ class RunControls(FedScreen):
         """What was pressed before the run's rows came."""
         early, self._early = self._early, []
         for key in early:
-            self.app.call_later(
-                self.app.simulate_key, key
-            )  # from the app: what a screen sends bubbles no higher
+            # From the app: what a screen sends bubbles no higher.
+            self.app.call_later(self.app.simulate_key, key)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         view = self.view if self.is_mounted else None

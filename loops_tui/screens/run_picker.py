@@ -75,9 +75,7 @@ class MetricPicker(ModalScreen[str | None]):
 
     def compose(self) -> ComposeResult:
         with Vertical():
-            entry = TextLine(placeholder="letters of a metric's name", compact=True, id="letters")
-            entry.cursor_blink = False
-            yield entry
+            yield TextLine(placeholder="letters of a metric's name", compact=True, id="letters")
             yield VirtualTable[str](
                 COLUMNS, str, self._cells, empty=[plain("No metric matches", Tone.DIM)], id="metrics"
             )

@@ -42,9 +42,7 @@ class RunWish:
     step: int | None = None  # the groups (and figures, and rewards) of this step only
     eval_id: str | None = None  # the groups of this evaluation instead of training's
     rewards: tuple[float, float] | None = None  # the attempts with a reward in these bounds, of all groups
-    histogram: bool = (
-        False  # whether rewards are looked at, and so worth counting: of the step, or of the run
-    )
+    histogram: bool = False  # whether rewards, of the step or of the run, are looked at and worth counting
 
     @property
     def following(self) -> bool:

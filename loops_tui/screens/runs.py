@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar, cast
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -33,9 +33,6 @@ from loops_tui.widgets.filter_line import FilterLine
 from loops_tui.widgets.key_bar import KeyBar
 from loops_tui.widgets.spans import Line, Span, SpanPane, entitle
 from loops_tui.widgets.virtual_table import Cells, VirtualTable
-
-if TYPE_CHECKING:
-    from engine.store.queries import StoreReader
 
 CLOCK_SECONDS = 1.0
 AGES_SECONDS = 60.0
@@ -114,12 +111,7 @@ class RunsScreen(FedScreen):
     # -- rows --------------------------------------------------------------------------------------------------
 
     def read_plan(self) -> ReadPlan:
-        watch = self._watch
-
-        def read(reader: StoreReader) -> RunsView:
-            return watch.read(reader)
-
-        return read
+        return self._watch.read
 
     def take(self, data: object) -> None:
         view = cast("RunsView", data)

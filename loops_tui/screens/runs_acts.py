@@ -30,11 +30,9 @@ def why_not(action: str, entry: RunEntry | None, *, cleaning: bool) -> str | Non
     if action in ("stop", "abort"):
         return "this run has ended already"
     if action == "resume_run":
-        live, done = (
-            "this run is live: r goes on with one that has ended",
-            "it is done and left no checkpoint",
-        )
-        return live if entry.live else f"this run cannot go on: {done}"
+        if entry.live:
+            return "this run is live: r goes on with one that has ended"
+        return "this run cannot go on: it is done and left no checkpoint"
     if action == "delete_record":
         if entry.live:
             return "this run is live: s or A ends it before its record can be deleted"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar, cast
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -14,16 +14,14 @@ from loops_tui.feed import ReadPlan
 from loops_tui.screens.attempt_facts import fact_lines, nothing_lines, transcript_header
 from loops_tui.screens.base import Banner, FedScreen, TopLine
 from loops_tui.screens.transcript_read import TranscriptView, TranscriptWatch, Want, extremes
-from loops_tui.screens.transcript_text import MODES, turn_source, whole_source
+from loops_tui.screens.transcript_source import turn_source, whole_source
+from loops_tui.screens.transcript_text import MODES
 from loops_tui.theme import Tone
 from loops_tui.widgets.filter_line import FilterLine
 from loops_tui.widgets.key_bar import KeyBar
 from loops_tui.widgets.safe_text import safe, safe_block
 from loops_tui.widgets.search_view import SearchView
 from loops_tui.widgets.spans import Line, SpanPane
-
-if TYPE_CHECKING:
-    from engine.store.queries import StoreReader
 
 MODE_WORDS = {"text": "text", "shaded": "tokens, shaded by logprob", "tokens": "tokens, one a line"}
 
@@ -135,11 +133,7 @@ class TranscriptScreen(FedScreen):
             return None  # not laid out yet; the resize asks again
         watch = self._watch
         want = Want(self._group_id, self._attempt, width - 1, self._mode, self._whole)
-
-        def read(reader: StoreReader) -> TranscriptView:
-            return watch.read(reader, want)
-
-        return read
+        return lambda reader: watch.read(reader, want)
 
     def take(self, data: object) -> None:
         view = cast("TranscriptView", data)

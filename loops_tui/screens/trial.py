@@ -83,9 +83,7 @@ class TrialScreen(ModalScreen[None]):
     def compose(self) -> ComposeResult:
         with Vertical():
             yield SearchView(id="said", classes="pane")
-            entry = TextLine(placeholder=self._placeholder(), id="entry", compact=True)
-            entry.cursor_blink = False  # a blinking cursor costs 3 KiB/s over ssh
-            yield entry
+            yield TextLine(placeholder=self._placeholder(), id="entry", compact=True)
 
     def _placeholder(self) -> str:
         if self._tasks:

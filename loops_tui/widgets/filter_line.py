@@ -42,7 +42,6 @@ class FilterLine(TextLine):
 
     def __init__(self, placeholder: str) -> None:
         super().__init__(placeholder=placeholder, id="filter", compact=True, select_on_focus=False)
-        self.cursor_blink = False  # a blinking cursor costs 3 KiB/s over ssh
 
     def open(self) -> None:
         self.add_class("-on")

@@ -93,11 +93,9 @@ class Form(ModalScreen[dict[str, str] | None]):
                 yield Static(text, markup=False)
             for field in self.fields:
                 yield Static(safe_rich(field.label), classes="label", markup=False)
-                entry = TextLine(
+                yield TextLine(
                     field.value, placeholder=field.placeholder, id=f"field-{field.name}", compact=True
                 )
-                entry.cursor_blink = False  # a blinking cursor costs 3 KiB/s over ssh
-                yield entry
                 yield Static("", id=f"wrong-{field.name}", classes="wrong", markup=False)
             with Horizontal():
                 yield Button("Cancel", id="cancel", compact=True)

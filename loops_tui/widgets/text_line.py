@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rich.text import Text
+from textual.reactive import var
 from textual.widgets import Input
 
 from loops_tui.widgets.safe_text import safe_cells
@@ -11,6 +12,8 @@ from loops_tui.widgets.safe_text import safe_cells
 class TextLine(Input):
     """Textual sends an input's characters to the terminal as they are; here those that could do harm are marks, one
     for one. The value stays what was typed."""
+
+    cursor_blink = var(False, init=False)  # a blinking cursor costs 3 KiB/s over ssh
 
     @property
     def _value(self) -> Text:

@@ -159,9 +159,8 @@ async def test_deactivating_says_what_stops_and_watches_until_it_has(saved: Path
         await pilot.press("y")
         await until_shown(pilot, app, "run-7f3c21 is ACTIVE; ending it")
         await pilot.press("escape")
-        await until_shown(
-            pilot, app, "run-7f3c21 is ACTIVE; ending it", "Details"
-        )  # it goes on behind any screen
+        # It goes on behind any screen.
+        await until_shown(pilot, app, "run-7f3c21 is ACTIVE; ending it", "Details")
         hosting.loops.goes.set()
         await until_told(pilot, app, "run-7f3c21 is INACTIVE; nothing of it bills any more")
         assert hosting.loops.asked == [("deactivate", BILLING)]

@@ -96,9 +96,8 @@ def test_most_groups_teach_nothing() -> None:
     mixed = [*alike(5, 0.0), *trained(2), *alike(5, 1.0), *trained(4)]
     assert "most groups teach nothing (10 of the last 16)" in said(groups=mixed)
     assert "most groups" not in said(groups=[*trained(9), *alike(5, 1.0), *trained(2)])
-    assert "most groups" not in said(
-        groups=[*alike(4, 0.0), *trained(8), *alike(4, 1.0)]
-    )  # just half of them
+    # Just half of them.
+    assert "most groups" not in said(groups=[*alike(4, 0.0), *trained(8), *alike(4, 1.0)])
     ended = [GroupRow("r", 1, GroupState.LOST, "t", 0, reason="the run ended") for _ in range(16)]
     assert said(groups=ended) == ""
 
