@@ -8,6 +8,7 @@ from textual.events import Key
 from textual.widgets import Input, TextArea
 
 from loops_tui.screens.help import HelpScreen
+from loops_tui.screens.sandboxes import SandboxesScreen
 from loops_tui.widgets.form import Field, Form
 from tests.app.conftest import make_app, until, until_shown
 
@@ -41,8 +42,7 @@ async def test_text_that_is_edited_in_a_burst_is_what_was_typed(project: Path) -
         area.focus()
         await pilot.pause()
         burst(app, "a", "x", "backspace", "b", "enter", "c", "home", "d", "up", "end", "e")
-        while "e" not in area.text:
-            await pilot.pause()
+        await until(pilot, lambda: "e" in area.text, "the last key has arrived")
         assert area.text == "abe\ndc"
 
 
@@ -51,11 +51,9 @@ async def test_a_key_of_a_dialog_that_closes_goes_to_what_is_below(project: Path
     async with app.run_test() as pilot:
         await pilot.pause()
         burst(app, "question_mark", "escape", "question_mark")
-        while not isinstance(app.screen, HelpScreen):
-            await pilot.pause()
+        await until(pilot, lambda: isinstance(app.screen, HelpScreen), "the keys are shown again")
         burst(app, "escape", "4")
-        while app.screen.name != "sandboxes" and "Sandboxes" not in type(app.screen).__name__:
-            await pilot.pause()
+        await until(pilot, lambda: isinstance(app.screen, SandboxesScreen), "the sandboxes are shown")
 
 
 async def test_a_widget_that_goes_away_with_a_key_holds_no_other_one_up(project: Path) -> None:
@@ -72,8 +70,7 @@ async def test_a_widget_that_goes_away_with_a_key_holds_no_other_one_up(project:
         entry.focus()
         await pilot.pause()
         burst(app, "x", "question_mark")
-        while not isinstance(app.screen, HelpScreen):
-            await pilot.pause()
+        await until(pilot, lambda: isinstance(app.screen, HelpScreen), "the keys are shown")
 
 
 async def test_what_is_typed_after_the_key_of_the_filter_goes_into_the_filter(project: Path) -> None:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -58,10 +58,15 @@ def started() -> Iterator[list[Driven]]:
         one.process.communicate()
 
 
-def wait_running(store: Store, run_id: str) -> None:
-    reader = store.reader()
-    while reader.run(run_id).state is not RunState.RUNNING:
+def wait_until(store: Store, run_id: str, holds: Callable[[RunState], bool]) -> None:
+    reader, bound = store.reader(), time.monotonic() + 60
+    while not holds(state := reader.run(run_id).state):
+        assert time.monotonic() < bound, f"the run is {state} for good"
         time.sleep(0.01)
+
+
+def wait_running(store: Store, run_id: str) -> None:
+    wait_until(store, run_id, lambda state: state is RunState.RUNNING)
 
 
 @pytest.mark.parametrize(
@@ -164,8 +169,7 @@ def test_a_detached_run_outlives_its_parent(project_dir: Path) -> None:
         assert host.kind == "detached"
         assert os.getsid(host.pid) == host.pid
         store.request(run_id, "stop")
-        while not reader.run(run_id).state.final:
-            time.sleep(0.01)
+        wait_until(store, run_id, lambda state: state.final)
         assert reader.run(run_id).state is RunState.STOPPED
 
 
