@@ -35,7 +35,7 @@ from loops_tui.widgets.entry_list import EntryList
 from loops_tui.widgets.key_bar import KeyBar
 from loops_tui.widgets.safe_text import safe
 from loops_tui.widgets.spans import Span, entitle
-from loops_tui.widgets.tab_line import TabLine
+from loops_tui.widgets.tab_line import SWITCH, TabLine
 from loops_tui.widgets.virtual_table import Cells, VirtualTable
 
 if TYPE_CHECKING:
@@ -98,7 +98,8 @@ class ConfigLayout(FedScreen):
         self._tab = tab
         for name in TABS:
             self.set_class(name == tab, f"-tab-{name}")
-        self.query_one(TabLine).write(tab)
+        typing = tab == "editor" and self.editor is not None and not self.editor.read_only
+        self.query_one(TabLine).write(tab, "f2 files  f4 check" if typing else SWITCH)
 
     def _show_files(self) -> None:
         found = self._found

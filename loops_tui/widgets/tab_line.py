@@ -8,6 +8,8 @@ from textual.message import Message
 from loops_tui.theme import Tone
 from loops_tui.widgets.spans import Line, Span, SpanPane
 
+SWITCH = "[ ] switch"
+
 
 class TabLine(SpanPane):
     """Which panes are shown, where there is not room for all."""
@@ -25,6 +27,7 @@ class TabLine(SpanPane):
         super().__init__(id="tabs")
         self._tabs = tabs
         self._current = next(iter(tabs))
+        self._keys = SWITCH
         self._spots: list[tuple[int, int, str]] = []
 
     def offer(self, tabs: dict[str, str]) -> None:
@@ -32,8 +35,9 @@ class TabLine(SpanPane):
         self._tabs = tabs
         self.recompose_lines()
 
-    def write(self, current: str) -> None:
-        self._current = current
+    def write(self, current: str, keys: str = SWITCH) -> None:
+        """``keys`` is what leads to another tab from this one."""
+        self._current, self._keys = current, keys
         self.recompose_lines()
 
     def compose_lines(self, width: int, height: int) -> list[Line]:
@@ -46,7 +50,7 @@ class TabLine(SpanPane):
             self._spots.append((used, used + len(text), name))
             spans.append((text, Tone.TITLE if here else Tone.DIM))
             used += len(text)
-        spans.append(("   [ ] switch", Tone.FAINT))
+        spans.append((f"   {self._keys}", Tone.FAINT))
         return [tuple(spans)]
 
     def on_click(self, event: events.Click) -> None:

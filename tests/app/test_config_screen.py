@@ -80,6 +80,17 @@ async def test_what_a_setting_means_stands_beside_it(
         await until(pilot, lambda: said(screen, pane).startswith("options"), "a key of a free table")
 
 
+async def test_the_tabs_name_the_keys_that_switch_them_while_text_is_typed(
+    agents: Path, config: Path
+) -> None:
+    app = make_app(agents)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await edit(pilot, app)
+        await until_shown(pilot, app, "[Editor] Check  Changes    f2 files  f4 check")  # a [ is text here
+        await pilot.press("f4")
+        await until_shown(pilot, app, "Editor [Check] Changes    [ ] switch")
+
+
 async def test_a_setting_is_chosen_and_inserted(agents: Path, config: Path) -> None:
     app = make_app(agents)
     async with app.run_test(size=(80, 24)) as pilot:
