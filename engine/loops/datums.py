@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 
 @dataclass(slots=True)
 class TrainingDatum:
     """One token-aligned row for an RL loss: all four lists have one entry per token of ``tokens``.
 
-    ``advantages`` and ``logprobs`` are 0.0 where nothing is trained; ``mask`` is 1.0 on trained tokens.
+    ``advantages`` and ``logprobs`` are 0.0 where nothing is trained; ``mask`` is 1.0 on trained tokens. ``replies``:
+    where each trained reply begins and ends, and the version of the policy that sampled it.
     """
 
     tokens: Sequence[int]
     logprobs: Sequence[float]
     advantages: Sequence[float]
     mask: Sequence[float]
+    replies: Sequence[tuple[int, int, int]] = ()
+
+    def of_version(self, version: int) -> Self:
+        """The same row, trained only where this version of the policy sampled it."""
+        mask = [0.0] * len(self.mask)
+        for start, end, sampled_by in self.replies:
+            if sampled_by == version:
+                mask[start:end] = self.mask[start:end]
+        return replace(self, mask=mask)
 
 
 def wire_datum(datum: TrainingDatum) -> Any:

@@ -12,18 +12,22 @@ BY_LAG = ("kl_sample_train_k3", "is_ratio_mean", "ess_fraction")
 
 
 def divergence_metrics(
-    rows: Sequence[TrainingDatum], scored: Sequence[Any], lags: Sequence[int]
+    rows: Sequence[TrainingDatum], scored: Sequence[Any], behind: int | None = None
 ) -> dict[str, float]:
-    """``optim/train-sample-div/…`` and, where ages are told, ``lag/<n>/…``.
+    """``optim/train-sample-div/…`` and, where ``behind`` is told, ``lag/<n>/…`` on the replies that are ``n`` updates old.
 
-    ``scored``: the trainer's logprobs of each row; ``lags``: the age of each in updates, or empty. A microsecond and
-    more for each token: call it in a thread. Raises ValueError where the rows are not aligned.
+    ``scored``: the trainer's logprobs of each row; ``behind``: the version of the weights that it scored them with. A
+    microsecond and more for each token: call it in a thread. Raises ValueError where the rows are not aligned.
     """
     metrics = _compared(rows, scored)
-    for lag in sorted(set(lags)):
-        places = [place for place, other in enumerate(lags) if other == lag]
-        prefix = f"lag/{lag}/"
-        told = _compared([rows[place] for place in places], [scored[place] for place in places], prefix)
+    if behind is None:
+        return metrics
+    versions = [{version for _, _, version in row.replies} for row in rows]
+    for version in sorted(set().union(*versions), reverse=True):
+        places = [place for place, several in enumerate(versions) if version in several]
+        prefix = f"lag/{behind - version}/"
+        of_version = [rows[place].of_version(version) for place in places]
+        told = _compared(of_version, [scored[place] for place in places], prefix)
         metrics |= {name: value for name, value in told.items() if name.removeprefix(prefix) in BY_LAG}
     return metrics
 

@@ -37,7 +37,7 @@ async def train_policy(
     loss: str,
     loss_config: Mapping[str, Any] | None,
     adam: Mapping[str, float],
-    lags: Sequence[int] = (),
+    behind: int | None = None,
 ) -> TrainResult:
     """One optimizer step over all batches; see ``LoopsSession.train``. ``trainer``: the SDK's training client."""
     from baseten.loops import AdamParams
@@ -61,10 +61,9 @@ async def train_policy(
     result.metrics.update({f"optim/{key}": value for key, value in (stepped.metrics or {}).items()})
     rows = [row for request in requests for row in request]
     scored = [row.get("logprobs") for output in outputs for row in output.loss_fn_outputs]
-    ages = [lag for lag, batch in zip(lags, batches, strict=True) for _ in batch] if lags else []
     if len(scored) == len(rows) and all(entry is not None for entry in scored):
         try:
-            result.metrics.update(await asyncio.to_thread(divergence_metrics, rows, scored, ages))
+            result.metrics.update(await asyncio.to_thread(divergence_metrics, rows, scored, behind))
         except ValueError as error:  # rows not aligned: the numbers would be wrong, so there are none
             raise LoopsUnavailable(f"the trainer's logprobs do not fit the batch: {error}") from error
     return result

@@ -257,18 +257,18 @@ class LoopsSession:
         loss: str,
         loss_config: Mapping[str, Any] | None,
         adam: Mapping[str, float],
-        lags: Sequence[int] = (),
+        behind: int | None = None,
     ) -> TrainResult:
         """One optimizer step over all batches, submitted together so that the trainer never waits for the client.
 
         ``loss`` of the result is the mean over datums; divergence metrics are the SDK's own ``rl_metrics``, for each
-        age of a policy too where ``lags`` tells that of each batch in updates.
+        age of a policy too where ``behind`` tells the version of the weights that are trained.
 
         Raises:
             LoopsUnavailable: the trainer refused or lost an operation. The step may or may not have been applied.
         """
         return await train_policy(
-            self._training, self._url, batches, loss=loss, loss_config=loss_config, adam=adam, lags=lags
+            self._training, self._url, batches, loss=loss, loss_config=loss_config, adam=adam, behind=behind
         )
 
     async def load(self, path: str, *, with_optimizer: bool) -> int:

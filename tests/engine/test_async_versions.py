@@ -47,6 +47,8 @@ async def test_a_publish_between_two_replies_shows_in_each_of_them(tmp_path: Pat
     assert {"lag/1/is_ratio_mean", "lag/1/ess_fraction", "lag/1/kl_sample_train_k3"} <= set(second)
     # Tokens of the older policy are where sampler and trainer differ.
     assert second["lag/1/kl_sample_train_k3"] > 1e-6 > story.steps[0].metrics["lag/0/kl_sample_train_k3"]
+    # Each reply counts by its own policy: the held group's second ones were as fresh as can be.
+    assert second["lag/0/kl_sample_train_k3"] < 1e-6
 
 
 @pytest.mark.parametrize(("delta", "k", "group"), [(0, 1, 2), (1, 2, 4)])

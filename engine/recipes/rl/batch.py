@@ -29,7 +29,12 @@ def datum_of(segment: Segment, advantage: float) -> TrainingDatum | None:
             logprobs[span.start : span.end] = array("d", bytes(8 * size))  # 0.0 each
     if advantage == 0.0 or not any(mask):
         return None
-    return TrainingDatum(segment.tokens, logprobs, advantages, mask)
+    replies = [
+        (span.start, span.end, span.policy_version)
+        for span in segment.spans
+        if span.trained and span.policy_version is not None
+    ]
+    return TrainingDatum(segment.tokens, logprobs, advantages, mask, replies)
 
 
 def pack(groups: Sequence[Group]) -> list[list[TrainingDatum]]:

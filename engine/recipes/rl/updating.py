@@ -76,7 +76,7 @@ class Updater:
                 "weight_decay": training.weight_decay,
                 "grad_clip_norm": training.grad_clip_norm,
             },
-            lags=lags if off_policy else (),
+            behind=behind if off_policy else None,
         )
         trained = time.monotonic()
         self._phase("waiting to publish")
