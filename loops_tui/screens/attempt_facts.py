@@ -106,8 +106,11 @@ def nothing_lines(view: TranscriptView) -> list[Line]:
         return [(), plain("This attempt is not in the store.", Tone.DIM)]
     if view.attempt.ended_at is None:
         return [(), plain(f"Nothing said yet: the attempt is {view.attempt.state}.", Tone.DIM)]
-    lines = [(), plain("No transcript of this attempt was kept.", Tone.STRONG), ()]
-    lines.append(plain('[output] trace = "full" keeps every one, "samples" a few, "off" none.', Tone.DIM))
+    if view.attempt.turns:
+        lines = [(), plain("No transcript of this attempt was kept.", Tone.STRONG), ()]
+        lines.append(plain('[output] trace = "full" keeps every one, "samples" a few, "off" none.', Tone.DIM))
+    else:
+        lines = [(), plain("Nothing was said: the attempt ended before the model replied.", Tone.STRONG)]
     if view.attempt.error:
         lines.extend([(), plain(safe(view.attempt.error, 600), Tone.BAD)])
     return lines

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
-from engine.store.rows import TranscriptRow
+from engine.store.rows import AttemptRow, AttemptState, TranscriptRow
 from engine.store.store import Store
 from loops_tui.app import LoopsApp
 from loops_tui.screens.transcript import TranscriptScreen
@@ -110,6 +110,14 @@ async def test_an_attempt_without_words_says_so(project: Path) -> None:
         for key in ("y", "Y", "a", "t", "right_curly_bracket", "slash", "full_stop"):
             await pilot.press(key)
         assert isinstance(app.screen, TranscriptScreen)
+        app.pop_screen()
+        with Store.open(project) as store:
+            recorder = store.recorder(LIVE, host_id=None, files=False)
+            recorder.attempt(AttemptRow(LIVE, 124, 7, AttemptState.CANCELLED, started_at=1.0, ended_at=2.0))
+            recorder.flush_blocking()
+        await open_transcript(pilot, app, 124, 7)
+        await until_shown(pilot, app, "Nothing was said: the attempt ended before the model replied.")
+        assert "trace" not in screen_text(app)
 
 
 async def test_searching(project: Path) -> None:
