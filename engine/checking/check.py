@@ -16,6 +16,7 @@ from engine.checking.output import check_output
 from engine.checking.rendering import check_rendering
 from engine.checking.sandboxes import check_sandboxes
 from engine.checking.starting import Reach, check_start, reach_baseten
+from engine.config.billing import billed
 from engine.config.doubts import config_doubts
 from engine.config.problems import ConfigError, Problem
 from engine.config.report import CheckReport, Severity
@@ -72,6 +73,7 @@ async def check(
     else:
         await _check_rl(project, report)
     check_output(project, report)
+    report.lines += [f"Billing: {sentence}" for sentence in billed(project.config, project.scope)]
     report.findings.sort(key=lambda finding: finding.severity is not Severity.ERROR)
     report.lines.append(_closing(report, asked=loops or project.scope == "local"))
     return report

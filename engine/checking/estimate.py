@@ -201,7 +201,7 @@ def lines(found: Estimate, settings: Settings) -> Iterator[str]:
     else:
         yield (
             f"Estimate, from the config alone: {batch} = {found.attempts:,} attempts, and more where groups teach "
-            "nothing"
+            "nothing or attempts are tried again; for these:"
         )
     if found.calls is None:
         yield "  model calls: as many as the episode makes; its options name no limit such as max_turns"

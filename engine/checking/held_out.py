@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter
 
 from engine.config.report import CheckReport, Severity
+from engine.config.spending import EvalSettings
 from engine.config.tasks import LoadedTask, load_tasks
 from engine.episodes.contract import compares
 
@@ -47,7 +48,10 @@ def check_held_out(
     ]
     each = "1 attempt" if settings.attempts_per_task == 1 else f"{settings.attempts_per_task} attempts"
     when = ", ".join(times) or "only when asked"
-    report.lines.append(f"Held-out tasks: {len(held_out)}, {each} each; {when}")
+    often = times_evaluated(settings, project.rl.training.max_steps)
+    report.lines.append(
+        f"Held-out tasks: {len(held_out)}, {each} each; {when}{_in_all(often, held_out, settings)}"
+    )
     if compares(episode.cls) and settings.attempts_per_task == 1:
         report.add(
             Severity.WARNING,
@@ -70,6 +74,21 @@ def check_held_out(
                 "Take them out of one of the two files",
             ),
         )
+
+
+def times_evaluated(settings: EvalSettings, max_steps: int) -> int:
+    """How often a run that goes to its last step evaluates."""
+    every = settings.every_steps
+    between = max_steps // every if every is not None else 0
+    last_is_one = every is not None and max_steps % every == 0
+    return settings.at_start + between + (settings.at_end and not last_is_one)
+
+
+def _in_all(often: int, held_out: list[LoadedTask], settings: EvalSettings) -> str:
+    if not often:
+        return ""
+    attempts = often * len(held_out) * settings.attempts_per_task
+    return f": {attempts:,} attempts in all, beside those of the estimate"
 
 
 def _asks(task: LoadedTask, episode: LoadedEpisode) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from engine.config.data_files import data_file_problems, expand, foreign_file_problems
 from engine.config.problems import Problem
 from engine.config.report import CheckReport, Severity
+from engine.config.spending import amount_words
 from engine.recipes.sft.data import cache_directory, refusal, sft_renderer
 from engine.recipes.sft.prepared import PreparedData, prepare
 from engine.recipes.sft.schedule import steps_of_run
@@ -63,8 +64,14 @@ async def check_data(project: Project, report: CheckReport, told: Callable[[str]
         stopped.set()  # a check that is cancelled leaves no thread at work
     if len(train):
         steps, tokens = _amounts(project, train)
-        report.estimate = {"measured": False, "steps": steps, "tokens": tokens}
+        cost, currency = _cost(project, tokens), project.sft.prices.currency
+        report.estimate = {
+            "measured": False, "steps": steps, "tokens": tokens, "cost": cost, "currency": currency
+        }  # fmt: skip
         report.lines += list(_training_lines(project, steps, tokens))
+        if cost is not None:
+            report.lines.append(f"  cost at the given prices: {amount_words(cost)} {currency}")
+            _check_budget(project, steps, cost, report)
         report.lines += list(_sample_lines(train, renderer))
 
 
@@ -124,6 +131,24 @@ def _amounts(project: Project, data: PreparedData) -> tuple[int, int]:
     all_epochs = steps_of_run(data.lengths, training.model_copy(update={"max_steps": None}))
     share = min(1.0, steps / max(1, all_epochs))
     return steps, round(training.epochs * data.summary.tokens * share)
+
+
+def _cost(project: Project, tokens: int) -> float | None:
+    """What the trained tokens cost; None where a deployment's time is billed instead, or no price is given."""
+    price = project.sft.prices.trained_million
+    return None if price is None or project.scope in ("local", "dedicated") else price * tokens / 1e6
+
+
+def _check_budget(project: Project, steps: int, cost: float, report: CheckReport) -> None:
+    bound = project.sft.budget.max_cost
+    if bound is None or cost <= bound:
+        return
+    text = (
+        f"the estimate passes [budget] max_cost: {amount_words(cost)} of {amount_words(bound)}; the run would end "
+        f"before its last step, after about step {int(steps * bound / cost)} of {steps}"
+    )
+    remedy = "Raise it, or lower [training] max_steps or epochs"
+    report.add(Severity.WARNING, project.loaded.problem("budget.max_cost", text, remedy))
 
 
 def _training_lines(project: Project, steps: int, tokens: int) -> Iterator[str]:

@@ -105,7 +105,7 @@ def load_config(
     Raises ConfigError with every problem found.
     """
     base = Path(os.path.expanduser(working_dir)).resolve() if working_dir is not None else Path.cwd()
-    named = _find(Path(os.path.expanduser(path)), base)
+    named = find_config(path, base)
     source = _source(named)
     _refuse_unwritable(source, named)
     _, table, lines = read_config(source, named, text)
@@ -190,7 +190,9 @@ def place(problem: Problem, source: Path, lines: KeyLines, overrides: Mapping[st
     return Problem(problem.text, source, lines.line(key), key, problem.remedy)
 
 
-def _find(path: Path, base: Path) -> Path:
+def find_config(config: str | os.PathLike[str], base: Path) -> Path:
+    """The absolute path of a config as it is named, there or not: in ``base``, or else among the bundled examples."""
+    path = Path(os.path.expanduser(config))
     here = base / path
     if not os.path.lexists(here) and (bundled := bundled_path(path)) is not None:
         return bundled

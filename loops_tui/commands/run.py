@@ -26,6 +26,7 @@ DEMO_EXAMPLE = "in_process_direct"
 
 def check(config: str, overrides: Sequence[str], out: Output) -> int:
     """Check a config and print the report."""
+    from engine.config.loading import find_config
     from engine.config.problems import ConfigError
     from engine.config.report import CheckReport
     from engine.hosting.prepare import check_project, load_project, now_and_then
@@ -34,7 +35,9 @@ def check(config: str, overrides: Sequence[str], out: Output) -> int:
     try:
         project = load_project(config, overrides, here)
     except ConfigError as error:
-        out.value({"config": config, **CheckReport.of_refused(error.problems).to_json()})
+        out.value(
+            {"config": str(find_config(config, here)), **CheckReport.of_refused(error.problems).to_json()}
+        )
         raise
     for line in project.describe():  # at once: what follows may have to wait for a tokenizer or for Loops
         out.line(line)

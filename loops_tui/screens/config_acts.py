@@ -270,21 +270,9 @@ class Acts:
 
 def billing(document: Document) -> list[str]:
     """What of a run of this config costs money, in sentences; nothing for a run on this machine."""
+    from engine.config.billing import billed
+
     linted = document.linted
-    if linted is None or linted.settings is None:
+    if linted is None or linted.settings is None or linted.scope is None:
         return ["The config could not be read, so nobody knows."]
-    told: list[str] = []
-    model = linted.settings.model.base_model
-    if linted.scope == "dedicated":
-        told.append(
-            f"{model} on a dedicated deployment of Baseten: it bills from its start until it is deactivated."
-        )
-    elif linted.scope in ("serverless", "auto"):
-        told.append(f"{model} on Baseten ({linted.scope}): tokens are billed.")
-    recipe = linted.settings
-    sandbox = recipe.runtime.config.sandbox if recipe.recipe == "rl" else None
-    if sandbox is not None and sandbox.provider != "local":
-        told.append(
-            f"Sandboxes of {sandbox.memory_mb} MiB on {sandbox.provider.title()}: their time is billed."
-        )
-    return told
+    return billed(linted.settings, linted.scope)

@@ -22,7 +22,7 @@ def test_a_config_that_cannot_be_loaded_has_findings_with_their_places(call: Cal
     said = call("check", "train.toml", "--json")
     assert said.status == 2
     assert said.value.keys() == {"config", "ok", "findings", "lines", "estimate"}
-    assert said.value["config"] == "train.toml"
+    assert said.value["config"] == str(project_dir / "train.toml")  # as of one that can be loaded
     assert said.value["ok"] is False
     findings = said.value["findings"]
     assert all(finding.keys() == KEYS for finding in findings)

@@ -37,7 +37,10 @@ async def test_held_out_tasks_are_counted_and_their_times_told(tmp_path: Path) -
     report = await check(
         tmp_path, {"name": "a", "instruction": "Name it.", "answer": "x"}, every_steps=5, attempts_per_task=4
     )
-    assert "Held-out tasks: 1, 4 attempts each; at the start, every 5 steps, at the end" in report.lines
+    assert (
+        "Held-out tasks: 1, 4 attempts each; at the start, every 5 steps, at the end: 20 attempts in all, beside those of the estimate"
+        in report.lines
+    )
     assert of_eval(report, Severity.WARNING) == []
     never = await check(
         tmp_path, {"name": "a", "instruction": "Name it.", "answer": "x"}, at_start=False, at_end=False

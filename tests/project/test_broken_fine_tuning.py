@@ -104,3 +104,21 @@ async def test_a_config_is_refused_with_one_message(
     assert said in str(finding)
     assert finding.line is not None
     assert str(finding).isprintable()
+
+
+async def test_its_cost_is_told_and_held_against_the_budget(tmp_path: Path) -> None:
+    spending = "[prices]\ntrained_million = 1000.0\n[budget]\nmax_cost = 0.05\n"
+    (tmp_path / "sft.toml").write_text(CONFIG.replace('"local"', '"serverless"') + spending)
+    (tmp_path / "train.jsonl").write_text(f"{ROW}\n" * 12)
+    tokenizer = {"model.tokenizer": str(shipped_models()["loops-demo-1m"])}
+    project = load(tmp_path / "sft.toml", tokenizer, working_dir=tmp_path)
+    report = await project.check(loops=False)
+    project.close()
+    assert report.estimate is not None
+    tokens, cost = report.estimate["tokens"], report.estimate["cost"]
+    assert cost == pytest.approx(tokens / 1000)
+    assert cost > 0.05
+    assert f"  cost at the given prices: {cost:.3g} USD" in report.lines
+    [finding] = [finding for finding in report.findings if finding.key == "budget.max_cost"]
+    assert (finding.severity, finding.line) == ("warning", 14)
+    assert f"about step {int(6 * 0.05 / cost)} of 6" in finding.text
