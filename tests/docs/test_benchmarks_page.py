@@ -40,9 +40,11 @@ def test_the_page_names_every_benchmark() -> None:
 
 
 def test_every_module_that_measures_is_in_the_registry() -> None:
-    modules = {path.stem for path in (ROOT / "tests" / "bench").glob("*.py")} - PARTS
-    alone = {match[1] for command, _ in SEPARATE if (match := re.search(r"tests\.bench\.(\w+)", command))}
-    assert {bench.name for bench in BENCHES} | alone == modules
+    modules = {f"{path.parent.name}.{path.stem}" for path in (ROOT / "tests").glob("*/*.py")}
+    modules = {name for name in modules if re.match(r"bench\.|faults\.kill_", name)}
+    modules -= {f"bench.{part}" for part in PARTS}
+    alone = {match[1] for command, _ in SEPARATE if (match := re.search(r"tests\.(\S+)", command))}
+    assert {bench.module.removeprefix("tests.") for bench in BENCHES} | alone == modules
 
 
 def test_verdicts() -> None:

@@ -5,6 +5,7 @@
   ``tests.bench.estimates`` (a config, one step), ``tests.faults.kill_sandboxes`` (a kill), ``tools.screenshots`` (a
   picture).
 - Run small by tests beside it: ``ELSEWHERE`` names them.
+- Not run: ``uv tool install .``, which would change the machine; what it installs is looked at.
 - Only parsed, for they take minutes and more: the other benchmarks, ``tests.faults.kill_runs`` and ``kill_resume``,
   ``tools.convert_gguf``. All programs are imported and read the printed words with their own parser.
 
@@ -46,6 +47,8 @@ ELSEWHERE = {
     ),
     "uv run python -m tests.faults.kill_blaxel": "tests/blaxel/test_fault_runs.py::test_killed_while_it_creates",
 }
+#: What only a person runs: it would change the machine. ``test_the_package_is_whole`` looks at what it installs.
+INSTALL = "uv tool install ."
 #: What only a whole run of the tests runs.
 GATE = {"lint-imports": "lint-imports", "uv run pytest": '"$uv" run pytest'}
 _PROGRAM = re.compile(r"(?:uv run (?:--with \S+ )*)?python -m (\S+)(.*)")
@@ -74,8 +77,9 @@ def programs() -> list[tuple[str, tuple[str, ...]]]:
 
 
 def test_every_command_has_a_case_and_every_case_a_command() -> None:
-    assert {command for command in PRINTED if not _PROGRAM.fullmatch(command)} <= {*ELSEWHERE, *GATE}
-    assert {*ELSEWHERE, *GATE} <= PRINTED.keys()
+    known = {INSTALL, *ELSEWHERE, *GATE}
+    assert {command for command in PRINTED if not _PROGRAM.fullmatch(command)} - known == set()
+    assert known - PRINTED.keys() == set()
 
 
 def test_a_command_cannot_hide() -> None:
@@ -221,6 +225,18 @@ def test_the_test_that_runs_it_is_there(command: str) -> None:
 @pytest.mark.parametrize("command", GATE)
 def test_the_gate_runs_it(command: str) -> None:
     assert GATE[command] in (ROOT / ".ci" / "run").read_text()
+
+
+def test_the_package_is_whole() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
+    for place in (*wheel["packages"], *wheel["force-include"]):
+        assert (ROOT / place).is_dir(), place
+    module, _, name = project["project"]["scripts"]["loops-tui"].partition(":")
+    assert callable(getattr(importlib.import_module(module), name))
+    # in the checkout they are beside the engine, in the package within it
+    assert wheel["force-include"] == {"examples": "engine/bundled/examples"}
+    assert '_ENGINE / "bundled" / "examples"' in (ROOT / "engine" / "config" / "bundled.py").read_text()
 
 
 def test_the_packages_that_are_only_for_a_tool_are_in_no_group() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from textwrap import indent
 
 import pytest
@@ -48,6 +50,29 @@ def test_the_episode_of_its_page_solves_a_task(desk: Desk) -> None:
     assert said.status == 0, said.err
     assert (said.value["reward"], said.value["ending"]) == (1.0, "completed")
     assert [turn["content"] for turn in said.value["turns"] if turn["role"] == "tool"][-1] == "exit code 0"
+
+
+@pytest.mark.timeout(300)
+def test_the_files_of_the_readme_train_and_it_says_where_everything_goes(desk: Desk) -> None:
+    """The task is neither always nor never solved: a group of the first twenty teaches something."""
+    readme = (ROOT / "README.md").read_text()
+    place = desk.project.directory / "mine"
+    place.mkdir()
+    [config] = [text for text in blocks(ROOT / "README.md", "toml") if "recipe" in text]
+    [episode] = [text for text in blocks(ROOT / "README.md", "python") if "# ask_episode.py" in text]
+    (place / "train.toml").write_text(config)
+    (place / "ask_episode.py").write_text(episode)
+    (place / "tasks.jsonl").write_text(re.findall(r"`(\{.*\})`", readme)[0])
+    value = desk.succeeds("run", "mine/train.toml", "--set", "training.max_steps=1", "--json").value
+    assert (value["status"], value["steps"]) == ("done", 1)
+
+    told = readme[readme.index("## Where data goes") : readme.index("## Troubleshooting")]
+    here = {
+        path.name.removesuffix("-wal").removesuffix("-shm") for path in (place.parent / ".loops").iterdir()
+    }
+    assert {name for name in here - {".gitignore"} if f"`.loops/{name}" not in told} == set()
+    run = {path.name for path in Path(value["run_dir"]).iterdir()}
+    assert {name for name in run if f"`{name}" not in told} == set()
 
 
 @pytest.mark.parametrize(("page", "text"), PRINTED, ids=[page.name for page, _ in PRINTED])

@@ -28,7 +28,7 @@ def test_the_config_and_the_episode_load(tmp_path: Path) -> None:
     (tmp_path / "train.toml").write_text(block("toml", "recipe"))
     project = load(tmp_path / "train.toml", working_dir=tmp_path)
     assert project.episode().name == "Ask"
-    assert project.tasks()[0].value.answer == "Paris"
+    assert project.tasks()[0].value.answer == "rugby"
 
 
 def test_the_library_snippet_is_python() -> None:
