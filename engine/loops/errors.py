@@ -28,7 +28,7 @@ class SaveFailed(LoopsError):
     """A checkpoint could not be saved; training can go on."""
 
 
-#: Statuses of one failed sample that say nothing about the next one.
+#: Statuses of one failed request that say nothing about the next one.
 _PASSING_STATUSES = frozenset({408, 413, 422, 429, 500, 502, 503, 504})
 
 
@@ -101,16 +101,17 @@ def explain(error: BaseException, doing: str, url: str | None) -> str:
 def sample_failure(error: Exception, url: str | None) -> LoopsError:
     """Tell a call's bad luck from the end of the run."""
     sentence = explain(error, "sampling", url)
-    if isinstance(error, httpx.HTTPStatusError):
-        said = body_text(error.response).lower()
-        gone = "inactive" in said or "deactivated" in said
-        if error.response.status_code in _PASSING_STATUSES and not gone:
-            return SampleFailed(sentence)
-        return LoopsUnavailable(sentence)
-    if type(error).__name__ in ("SampleTimeoutError",):
-        return SampleFailed(sentence)
-    if isinstance(error, (httpx.ReadError, httpx.RemoteProtocolError, httpx.TimeoutException)):
+    if may_pass(error) or type(error).__name__ == "SampleTimeoutError":
         return SampleFailed(sentence)
     if isinstance(error, ValueError):  # a reply that does not validate
         return SampleFailed(sentence)
     return LoopsUnavailable(sentence)
+
+
+def may_pass(error: Exception) -> bool:
+    """Whether the same request may succeed a moment later."""
+    if isinstance(error, httpx.HTTPStatusError):
+        said = body_text(error.response).lower()
+        gone = "inactive" in said or "deactivated" in said
+        return error.response.status_code in _PASSING_STATUSES and not gone
+    return isinstance(error, (httpx.ReadError, httpx.RemoteProtocolError, httpx.TimeoutException))

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from engine.loops.datums import TrainingDatum
-from engine.loops.errors import LoopsUnavailable, SampleFailed, SaveFailed, explain, sample_failure
+from engine.loops.errors import LoopsUnavailable, SampleFailed, SaveFailed, explain, may_pass, sample_failure
 from engine.loops.own_loop import OnOwnLoop
 from engine.loops.policy_gradient import TrainResult, train_policy
 from engine.loops.sampling import SamplingSettings, exact_completion, sampling_params
@@ -27,6 +27,8 @@ from engine.policy.tokens import Completion, Sampler
 #: The SDK bounds readiness, retries and polling by one number; a session's set-up gets this much, in seconds.
 LOCAL_READY_SECONDS = 120.0
 CLOSE_SECONDS = 10.0
+#: A publish that failed is made again after so many seconds each: the weights are the same, so nothing is done twice.
+PUBLISH_AGAIN_SECONDS = (1.0, 5.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,18 +145,27 @@ class LoopsSession:
         """How :meth:`sample` samples from now on."""
         self._sampling_settings = settings
 
-    async def publish(self, step: int) -> int:
+    async def publish(self, step: int, told: Callable[[str], None] = lambda _: None) -> int:
         """Hand the trainer's weights to the sampler; later samples use them. Returns the policy version ``step``.
+
+        ``told`` gets a sentence for each time that it fails and is made again.
 
         Raises:
             LoopsUnavailable: the weights could not be published.
         """
         self._served.begin_publish()
         try:
-            sampling = await self._training.save_weights_and_get_sampling_client_async("default")
-            await self._served.serve(sampling, step)
-        except Exception as error:
-            raise LoopsUnavailable(explain(error, "publishing weights", self._url)) from error
+            for again in (*PUBLISH_AGAIN_SECONDS, None):
+                try:
+                    sampling = await self._training.save_weights_and_get_sampling_client_async("default")
+                    await self._served.serve(sampling, step)
+                    break
+                except Exception as error:
+                    sentence = explain(error, "publishing weights", self._url)
+                    if again is None or not may_pass(error):
+                        raise LoopsUnavailable(sentence) from error
+                    told(f"{sentence}; trying again in {again:g} s")
+                    await asyncio.sleep(again)
         finally:
             self._served.end_publish()
         return step

@@ -20,12 +20,14 @@ class Faults:
     """``fail_every``: every so many samples one is answered 500; 0: none. Prompts that are only scored never are.
 
     ``empty``: it is answered without a reply instead.
+    ``publish_fails``: so many publishes after the first are answered 500, one after the other.
     ``stale_from``: from this published version on (Loops' own count), the sampler goes on with the weights before it.
     ``honest``: whether its replies say so.
     """
 
     fail_every: int = 0
     empty: bool = False
+    publish_fails: int = 0
     stale_from: int | None = None
     honest: bool = False
 
@@ -56,6 +58,25 @@ def fail_samples(every: int, *, empty: bool) -> None:
     SamplerRoutes._generate = failing  # type: ignore[method-assign]
 
 
+def fail_publishes(most: int) -> None:
+    from engine.local_loops.faults import ApiFault
+    from engine.local_loops.trainer import TrainerRoutes
+
+    submitter, number = TrainerRoutes._submitter, itertools.count()
+
+    def failing(self: Any, name: str, body: Any) -> Any:
+        submit = submitter(self, name, body)
+
+        async def publish(request: Any) -> Any:
+            if 1 <= next(number) <= most:
+                raise ApiFault(500, "injected: the weights were not taken")
+            return await submit(request)
+
+        return publish if name == "save_weights_for_sampler" else submit
+
+    TrainerRoutes._submitter = failing  # type: ignore[method-assign]
+
+
 def serve_stale(stale_from: int, *, honest: bool) -> None:
     from engine.local_loops.policies import Policy, RunPolicies
 
@@ -79,6 +100,8 @@ if __name__ == "__main__":
     chosen = Faults(**json.loads(os.environ[VARIABLE]))
     if chosen.fail_every:
         fail_samples(chosen.fail_every, empty=chosen.empty)
+    if chosen.publish_fails:
+        fail_publishes(chosen.publish_fails)
     if chosen.stale_from is not None:
         serve_stale(chosen.stale_from, honest=chosen.honest)
     main()

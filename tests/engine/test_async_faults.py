@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.loops import session
 from engine.recipes.contract import RunFailed
 from engine.store.rows import AttemptState, GroupState, RunState
 from tests.engine.async_story import ASYNC, Story, make_held_project
@@ -79,3 +80,20 @@ async def test_a_sampler_that_says_that_it_is_too_old_ends_the_run(
     with pytest.raises(RunFailed, match="it serves weights that training must not use") as failed:
         await train(config, *ASYNC, "training.max_steps=8")
     assert "\n" not in str(failed.value)
+
+
+@pytest.mark.parametrize("failures", [2, 3])
+async def test_a_publish_that_fails_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: int
+) -> None:
+    monkeypatch.setattr(session, "PUBLISH_AGAIN_SECONDS", (0.0, 0.0))
+    Faults(publish_fails=failures).use(monkeypatch)
+    training = train(make_held_project(tmp_path), *ASYNC, "training.max_steps=3")
+    if failures > len(session.PUBLISH_AGAIN_SECONDS):
+        with pytest.raises(RunFailed, match="answered 500 while publishing weights: injected"):
+            await training
+        return
+    told = await training
+    assert told.outcome.state is RunState.DONE
+    Story.of(tmp_path, told.run.run_id).check(steps=3, bound=1, shuffled=False)
+    assert (told.directory / "run.log").read_text().count("injected: the weights were not taken") == failures

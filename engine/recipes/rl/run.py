@@ -133,7 +133,14 @@ class _Run:
         """Train step after step, until there are enough or something ends it."""
         handle, training = self.handle, self.settings.training
         canary = Canary(session, lambda level, text: handle.log(level, "loops", text))
-        updater = Updater(self.settings, session, schedule, canary, self.reporter.phase)
+        updater = Updater(
+            self.settings,
+            session,
+            schedule,
+            canary,
+            phase=self.reporter.phase,
+            warn=lambda text: handle.log("warning", "loops", text),
+        )
         while self.step < training.max_steps:
             await self._hold()
             if handle.control.stopping:

@@ -38,10 +38,12 @@ class Updater:
         session: LoopsSession,
         schedule: Schedule,
         canary: Canary,
+        *,
         phase: Callable[[str], None],
+        warn: Callable[[str], None],
     ) -> None:
         self._settings, self._session, self._schedule = settings, session, schedule
-        self._canary, self._phase = canary, phase
+        self._canary, self._phase, self._warn = canary, phase, warn
 
     async def update(self, groups: Sequence[Group], step: int) -> Updated:
         """Make optimizer step ``step`` of these groups and publish it; the schedule goes on from there.
@@ -83,7 +85,7 @@ class Updater:
         await self._schedule.may_publish()
         allowed = time.monotonic()
         self._phase("publishing")
-        await session.publish(step)
+        await session.publish(step, self._warn)
         # Asked first, so that it is not queued behind the groups that begin now; they need not wait for its answer.
         gradient = result.metrics.get("optim/grad_norm")
         looking = asyncio.create_task(self._canary.after_publish(step, gradient), name="canary")
