@@ -266,7 +266,7 @@ def cleanup(
     as_json: Json = False,
 ) -> None:
     """Release the sandboxes that dead processes left behind; safe to repeat."""
-    from loops_tui.commands import leases as commands
+    from loops_tui.commands import cleanup as commands
 
     out = Output(as_json)
     end(out, lambda: commands.cleanup(target, state_dir, out, dry_run=dry_run, assume_yes=yes))

@@ -53,7 +53,7 @@ class TrialFromHere:
         def keep() -> None:
             try:
                 carry_out(hold)
-            except ActFailed as error:
+            except Exception as error:  # noqa: BLE001 - raised where the opening was asked for, or told
                 if self._opened.done():
                     told(f"the sampler may not be released: {error}")
                 else:

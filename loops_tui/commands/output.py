@@ -8,10 +8,13 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from loops_tui.commands.printed import harmless_printing
 from loops_tui.widgets.safe_text import safe
+
+if TYPE_CHECKING:
+    from engine.store.store import Store
 
 DONE, FAILED, BAD_INPUT, STOPPED, INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -199,7 +202,7 @@ class UsageError(Exception):
     """Arguments that cannot be right; the message is one sentence."""
 
 
-def open_project_store() -> Any:
+def open_project_store() -> Store:
     """The store of the working directory. Raises UsageError where there is none (none is made)."""
     from engine.store.store import Store
 

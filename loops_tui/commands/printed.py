@@ -42,7 +42,7 @@ def harmless_printing(*, drawn: bool = False) -> Iterator[None]:
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = (
         Harmless(stream) if drawn or _is_terminal(stream) else stream for stream in before
-    )  # type: ignore[assignment]
+    )
     try:
         yield
     finally:

@@ -21,7 +21,7 @@ from engine.sandboxes.local.inside import landlock
 from engine.store import Store
 from engine.store.leases import LeaseJournal
 from engine.store.rows import LeaseRow, LeaseState, RunState
-from loops_tui.commands import leases as commands
+from loops_tui.commands import cleanup as commands
 from tests.cli.conftest import Call
 from tests.cli.holding import HELD
 from tests.hosting.stand_ins import make_project

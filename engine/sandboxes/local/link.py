@@ -18,6 +18,7 @@ from engine.sandboxes.local.inside.keeper import MAX_MESSAGE
 _LOG = logging.getLogger(__name__)
 _BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from inside.broker import main; main(int(sys.argv[2]), int(sys.argv[3]))"
 _START_SECONDS = 30.0
+_END_SECONDS = 5.0
 
 type Future = asyncio.Future[dict[str, Any]]
 
@@ -148,14 +149,15 @@ class BrokerLink:
     async def aclose(self) -> None:
         """End the broker, and with it whatever sandboxes it still has."""
         self._end()
-        try:
-            async with asyncio.timeout(5):
-                await self._process.wait()
-        except TimeoutError:
+        ended = asyncio.create_task(self._process.wait())
+        await asyncio.wait({ended}, timeout=_END_SECONDS)
+        if not ended.done():
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
-            await self._process.wait()
-        await self._log_task
+        # What still holds its standard error may not end with it: a keeper in a call that the kernel does not break off.
+        await asyncio.wait({ended, self._log_task}, timeout=_END_SECONDS)
+        ended.cancel()
+        self._log_task.cancel()
 
     async def _log_stderr(self) -> None:
         """Whatever the broker, or a keeper, has to complain about goes to the log."""
