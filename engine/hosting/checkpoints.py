@@ -118,17 +118,14 @@ def _as_listed(row: CheckpointRow, found: dict[str, LoopsCheckpoint]) -> Checkpo
         )
         if path is not None and part is None
     ]
+    error = row.error if row.state is CheckpointState.SAVED else None
     return replace(
         row,
         state=CheckpointState.SAVED,
         size_bytes=sum(part.size_bytes for part in parts),
         trainer_path=None if trainer is None else row.trainer_path,
         sampler_path=None if sampler is None else row.sampler_path,
-        error=f"Loops no longer has its {lost[0]}"
-        if lost
-        else row.error
-        if row.state is CheckpointState.SAVED
-        else None,
+        error=f"Loops no longer has its {lost[0]}" if lost else error,
     )
 
 

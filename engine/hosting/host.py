@@ -283,9 +283,8 @@ class RunHost:
         """
         if self._recorder is None or self._row is None:
             return None
-        if (
-            self._pulse is None
-        ):  # claimed, but not started yet: there is nothing that could write over the end
+        # Claimed, but not started yet: there is nothing that could write over the end.
+        if self._pulse is None:
             with suppress(StoreError):
                 self._tell_end(self._recorder, RunState.ABORTED, why)
             return self._row

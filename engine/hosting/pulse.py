@@ -145,7 +145,7 @@ class Pulse:
     def _tell_answers(self) -> None:
         """Pass on what the recipe said of commands that take it a while; from this thread, for it may not wait."""
         while not self._answers.empty():
-            command, done, text = self._answers.get()
+            command, done, text = self._answers.get_nowait()
             self._store.answer(command.command_id, CommandState.DONE if done else CommandState.FAILED, text)
 
     def _show(self, run: RunRow) -> None:

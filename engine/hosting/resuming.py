@@ -200,9 +200,8 @@ async def require_resumable(
     if released:
         told(f"{released} sandboxes that the run had left behind are released")
     if report.failed or report.skipped_live:
-        await asyncio.to_thread(
-            _ended_run, run.run_id, project_dir
-        )  # they may be those of whoever was quicker
+        # They may be those of whoever was quicker.
+        await asyncio.to_thread(_ended_run, run.run_id, project_dir)
         left = len(report.failed) + len(report.skipped_live)
         raise ResumeRefused(
             f"{left} sandboxes of run {run.run_id} could not be released; see `loops-tui leases {run.run_id}`, release "

@@ -29,7 +29,7 @@ from engine.policy.conversation import (
     Model,
     ReplyLimits,
 )
-from engine.policy.rendering import RenderingError
+from engine.policy.rendering import Message, RenderingError
 from engine.recipes.evaluation.plan import held_out_tasks
 from engine.recipes.rl.comparing import compare
 from engine.recipes.rl.parts import deadlines_of
@@ -115,9 +115,9 @@ class Trial:
         """Begin a new conversation."""
         self._trace = ConversationTrace()
         self._conversation: Conversation | None = None
-        self._messages: list[Any] = (
-            [] if self._system is None else [{"role": "system", "content": self._system}]
-        )
+        self._messages: list[Message] = []
+        if self._system is not None:
+            self._messages.append({"role": "system", "content": self._system})
 
     async def say(self, text: str) -> Said:
         """Say something and wait for the reply.

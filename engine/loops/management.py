@@ -136,9 +136,8 @@ class LoopsManagement:
         from baseten.client import AsyncManagementClient
 
         self._client = AsyncManagementClient(api_key=self.api_key, base_url_override=self.url)
-        self._client.http_client.timeout = (
-            self._timeout
-        )  # the client's own five seconds are short for an ending
+        # The client's own five seconds are short for an ending.
+        self._client.http_client.timeout = self._timeout
         return self
 
     async def __aexit__(

@@ -36,9 +36,8 @@ class PinnedSampler:
         self, client: Any, settings: SamplingSettings, url: str | None, api_key: str | None = None
     ) -> None:
         self._client, self._settings, self._url, self._api_key = client, settings, url, api_key
-        deployment = (
-            client._deployment
-        )  # the SDK keeps where a sampler runs to itself, and offers no end of it
+        # The SDK keeps where a sampler runs to itself, and offers no end of it.
+        deployment = client._deployment
         self._model_id: str | None = getattr(deployment, "model_id", None)
         self._deployment_id: str | None = getattr(deployment, "deployment_id", None)
         self.sampler_id = str(client._sampler_id or "")

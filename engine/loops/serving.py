@@ -149,9 +149,8 @@ async def _ready(sdk: Any) -> None:
     wait = getattr(sdk, "ensure_ready_async", None)
     if wait is None:
         return
-    with suppress(
-        httpx.HTTPStatusError
-    ):  # it may not be asked with this key; the first call says so, and goes on
+    # It may not be asked with this key; the first call says so, and goes on.
+    with suppress(httpx.HTTPStatusError):
         await wait()
 
 

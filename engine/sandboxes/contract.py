@@ -147,9 +147,7 @@ class ProviderSandbox:
     labels: Mapping[str, str]
     state: str
     created_at: float | None
-    owner_alive: bool | None = (
-        None  # whether the process that made it runs; None where the provider cannot know
-    )
+    owner_alive: bool | None = None  # whether the process that made it runs; None: the provider cannot know
 
 
 class Flavour:

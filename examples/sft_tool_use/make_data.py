@@ -96,9 +96,8 @@ def main() -> None:
     rng = random.Random(SEED)
     seen: set[str] = set()
     found: list[tuple[str, str, dict[str, Any], str]] = []
-    while (
-        len(found) < VALIDATION + HELD_OUT + REQUESTS
-    ):  # these first, so that nothing held out is ever trained on
+    # These first, so that nothing held out is ever trained on.
+    while len(found) < VALIDATION + HELD_OUT + REQUESTS:
         candidate = request(rng)
         if candidate[0] not in seen:
             seen.add(candidate[0])

@@ -112,9 +112,8 @@ async def test_a_creation_that_nobody_waits_for_is_found_and_released(
         await creating
     releasing = asyncio.create_task(provider.release(name))
     await asked(service, f"DELETE /v0/sandboxes/{name}", since)
-    late = BlaxelProvider(
-        tmp_path, environ=service.environment()
-    )  # stands in for the request that was on its way
+    # Stands in for the request that was on its way.
+    late = BlaxelProvider(tmp_path, environ=service.environment())
     await late.create(SandboxSpec(name))
     assert (await releasing).outcome is ReleaseOutcome.RELEASED
     assert live(service) == set()

@@ -77,9 +77,8 @@ class Verdict:
     retried: int = 0
     graded: int = 0
     rewarded: int = 0
-    hung_checks: int = (
-        0  # zero because the check never ended, in a sandbox that lived: an answer, not a failure
-    )
+    #: Rewards of zero because the check never ended, in a sandbox that lived: an answer, not a failure.
+    hung_checks: int = 0
     wrong: list[str] = field(default_factory=list)
 
 

@@ -270,9 +270,8 @@ def test_a_request_is_decoded_once(backend: NumpyBackend) -> None:
 def test_a_prompts_blocks_are_remembered_up_to_the_last_token() -> None:
     prompt = list(range(2 * BLOCK))
     keys = PrefixBlocks.keys(prompt)
-    assert [len(key) for key in keys] == [
-        BLOCK
-    ]  # the second block holds the last token, which is always computed
+    # The second block holds the last token, which is always computed.
+    assert [len(key) for key in keys] == [BLOCK]
     block = np.zeros((2, 2, 1, BLOCK, 4), dtype=np.float32)
     blocks = PrefixBlocks(limit=2 * block.nbytes)
     assert blocks.find(keys) == []

@@ -107,7 +107,7 @@ def test_micro_batches_and_head_chunks_change_nothing(tmp_path: Path) -> None:
     directory = model.write(tmp_path)
     whole, parts = load_backend(directory, dtype=np.float64), load_backend(directory, dtype=np.float64)
     parts.micro_batch_tokens = 20
-    parts.head_budget = 3 * model.vocab
+    parts.head.budget = 3 * model.vocab
     adapter = random_adapter(whole)
     rows, coefficients = make_rows(model.vocab, (10, 30, 5, 5, 8, 8))
     seen: list[list[int]] = []

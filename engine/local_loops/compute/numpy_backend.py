@@ -54,7 +54,7 @@ class NumpyBackend:
         matrices = (layer.qkv, layer.o, layer.gate_up, layer.down, layout.base.head)
         self.rule = find_rule(((m.shape[0], m.shape[1]) for m in matrices), dtype)
         self._transformer = Transformer(layout, self.rule.loose, dtype)
-        self._head = Head(self.rule.loose)
+        self.head = Head(self.rule.loose)
         self.micro_batch_tokens = min(
             MICRO_BATCH_TOKENS, max(1, ACTIVATION_BYTES // self._token_bytes(config))
         )
@@ -66,15 +66,6 @@ class NumpyBackend:
             eos_token_ids=config.eos_token_ids,
             parameters=layout.parameters,
         )
-
-    @property
-    def head_budget(self) -> int:
-        """Logits held at once by the trainer's output head, in elements."""
-        return self._head.budget
-
-    @head_budget.setter
-    def head_budget(self, elements: int) -> None:
-        self._head.budget = elements
 
     @property
     def card(self) -> ModelCard:
@@ -150,7 +141,7 @@ class NumpyBackend:
             targets[span.start : span.start + span.length, : own.shape[1]] = own
         scored = np.flatnonzero((targets >= 0).any(axis=1))
         top_k = min(top_k, self.card.vocab_size)
-        values, sums, ids, tops = self._head.score(weights.head, hidden[scored], targets[scored], top_k)
+        values, sums, ids, tops = self.head.score(weights.head, hidden[scored], targets[scored], top_k)
         logprobs: Array = np.zeros(targets.shape, dtype=self._dtype)
         logprobs[scored] = values
         all_ids: IntArray | None = None
@@ -196,7 +187,7 @@ class NumpyBackend:
             return
         at = work.scored[pulled]
         dhidden = np.zeros_like(work.hidden)
-        dhidden[at] = self._head.backward(
+        dhidden[at] = self.head.backward(
             weights.head, work.hidden[at], work.targets[at], work.sums[pulled], gradient[at]
         )
         assert work.tape.final_r is not None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Literal
@@ -21,9 +22,7 @@ class Reason(StrEnum):
 
     MALFORMED = "malformed"  # not JSON, or not one of the two formats
     EMPTY = "empty"  # no messages, no tokens
-    UNTRAINABLE = (
-        "untrainable"  # no turn or token of it has a weight, or the template does not let it be trained
-    )
+    UNTRAINABLE = "untrainable"  # nothing of it has a weight, or the template does not let it be trained
     TOO_LONG = "too_long"  # longer than [model] max_seq_len
 
 
@@ -167,51 +166,63 @@ def _chat(line: _ChatLine) -> ChatRow:
     called: set[str] = set()
     for place, message in enumerate(line.messages):
         told = f"messages[{place}]"
-        content = message.content
-        text = "".join(part.text for part in content) if isinstance(content, list) else content
-        plain: Message = {"role": "system" if message.role == "developer" else message.role, "content": text}
         if message.role == "assistant":
-            calls = [
-                _call(call, f"{told}.tool_calls[{number}]")
-                for number, call in enumerate(message.tool_calls or ())
-            ]
+            plain = _reply(message, told)
             called.update(call.id for call in message.tool_calls or () if call.id)
-            if calls:
-                plain["tool_calls"] = calls
-            if message.reasoning_content:
-                plain["reasoning_content"] = message.reasoning_content
-            if text is None and message.refusal is not None:
-                text = plain["content"] = message.refusal
-            if not (text or calls or message.reasoning_content):
-                raise RowRefused(Reason.EMPTY, f"{told} (assistant) says nothing and calls nothing")
-            plain["content"] = text or ""
             weights.append(1.0 if message.weight is None else message.weight)
         else:
-            if message.tool_calls or message.reasoning_content:
-                raise RowRefused(
-                    Reason.MALFORMED, f"{told} ({message.role}): only the assistant calls tools or reasons"
-                )
-            if message.weight:
-                raise RowRefused(
-                    Reason.MALFORMED,
-                    f"{told} ({message.role}) has a weight: only the assistant's turns are trained",
-                )
-            if text is None:
-                raise RowRefused(Reason.MALFORMED, f"{told} ({message.role}) has no content")
-            if message.role == "tool" and message.tool_call_id and message.tool_call_id not in called:
-                raise RowRefused(
-                    Reason.MALFORMED,
-                    f"{told} answers {message.tool_call_id!r}, which nothing before it has called",
-                )
+            plain = _prompt(message, told, called)
             weights.append(0.0)
-        if message.role == "tool" and message.tool_call_id:
-            plain["tool_call_id"] = message.tool_call_id
         if message.name:
             plain["name"] = message.name
         messages.append(plain)
     if not any(weights):
         raise RowRefused(Reason.UNTRAINABLE, "no assistant turn has a weight above 0")
     return ChatRow(messages, line.tools or [], weights)
+
+
+def _reply(message: _ChatMessage, told: str) -> Message:
+    """A turn of the assistant's. Raises RowRefused."""
+    text = message.refusal if message.content is None else _text(message)
+    calls = [
+        _call(call, f"{told}.tool_calls[{number}]") for number, call in enumerate(message.tool_calls or ())
+    ]
+    if not (text or calls or message.reasoning_content):
+        raise RowRefused(Reason.EMPTY, f"{told} (assistant) says nothing and calls nothing")
+    plain: Message = {"role": "assistant", "content": text or ""}
+    if calls:
+        plain["tool_calls"] = calls
+    if message.reasoning_content:
+        plain["reasoning_content"] = message.reasoning_content
+    return plain
+
+
+def _prompt(message: _ChatMessage, told: str, called: Collection[str]) -> Message:
+    """A turn that the policy only reads; ``called``: ids of the calls before it. Raises RowRefused."""
+    if message.tool_calls or message.reasoning_content:
+        raise RowRefused(
+            Reason.MALFORMED, f"{told} ({message.role}): only the assistant calls tools or reasons"
+        )
+    if message.weight:
+        raise RowRefused(
+            Reason.MALFORMED, f"{told} ({message.role}) has a weight: only the assistant's turns are trained"
+        )
+    if message.content is None:
+        raise RowRefused(Reason.MALFORMED, f"{told} ({message.role}) has no content")
+    answered = message.tool_call_id if message.role == "tool" else None
+    if answered and answered not in called:
+        raise RowRefused(Reason.MALFORMED, f"{told} answers {answered!r}, which nothing before it has called")
+    role = "system" if message.role == "developer" else message.role
+    plain: Message = {"role": role, "content": _text(message)}
+    if answered:
+        plain["tool_call_id"] = answered
+    return plain
+
+
+def _text(message: _ChatMessage) -> str | None:
+    """A message's content as one text."""
+    content = message.content
+    return "".join(part.text for part in content) if isinstance(content, list) else content
 
 
 def _call(call: _ToolCall, told: str) -> dict[str, Any]:

@@ -54,9 +54,8 @@ long after the request was sent."""
 _CONFIRM_SECONDS = 45.0
 _PAGE = 100
 _MAX_PAGES = 10_000
-_BUILDERS = (
-    2  # threads that build clients; more would only fight over the interpreter's lock with the event loop
-)
+#: Threads that build clients; more would only fight over the interpreter's lock with the event loop.
+_BUILDERS = 2
 _CLOSE_SECONDS = 10.0
 _OVER = frozenset({"TERMINATED"})
 _WORDS = {"DEPLOYED": "running", "DELETING": "ending", "TERMINATED": "ended", "FAILED": "failed"}
@@ -86,9 +85,8 @@ class BlaxelProvider:
         self._certificates: ssl.SSLContext | None = None
         self._janitor = Janitor()
         self._connections: dict[str, Connection] = {}
-        self._doubtful: dict[
-            str, float
-        ] = {}  # names that a creation under way may still make, and since when
+        # Names that a creation under way may still make, and since when.
+        self._doubtful: dict[str, float] = {}
 
     # -- what holds here ----------------------------------------------------------------------------------------
 
@@ -245,9 +243,8 @@ class BlaxelProvider:
             try:
                 await of_class(name)
             except Exception as error:
-                if (
-                    status_of(error) != 409
-                ):  # it is being deleted already: what is left is to wait for its end
+                # A 409: it is being deleted already, and what is left is to wait for its end.
+                if status_of(error) != 409:
                     raise
 
         try:
