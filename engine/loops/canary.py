@@ -1,4 +1,8 @@
-"""Do published weights really serve? The logprobs of a fixed sequence must change when the weights did."""
+"""Do published weights really serve? The logprobs of a fixed sequence must change when the weights did.
+
+On many servers they differ a little from call to call under the same weights, for the rounding depends on what else is
+computed beside them. So they are asked for twice before the first publish, and a change must be larger than that.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,8 @@ LENGTH = 32
 SECONDS = 60.0
 #: One failed look may be bad luck; after so many in a row nobody looks any more.
 FAILURES = 3
+#: A change must be so many times what two answers of the same weights differ by.
+BEYOND_NOISE = 2.0
 
 
 class Canary:
@@ -25,7 +31,8 @@ class Canary:
         self._session, self._told = session, told
         self._tokens: list[int] = []
         self._before: list[float | None] | None = None
-        self._off = self._warned = False
+        self._noise = 0.0
+        self._off = self._warned = self._doubted = False
         self._failures = 0
 
     async def before_first(self, tokens: Sequence[int]) -> None:
@@ -34,9 +41,13 @@ class Canary:
             return
         self._tokens = list(tokens[:LENGTH])
         self._before = await self._look()
+        if self._before is not None and (again := await self._look()) is not None:
+            self._noise = _apart(self._before, again)
 
     async def after_publish(self, step: int, gradient: float | None) -> dict[str, float]:
         """``canary/changed``: 1.0 or 0.0; nothing where that cannot be told or no change is due.
+
+        ``canary/moved``: by how much, in nats of the logprob that changed most.
 
         ``step``: the update whose weights were published. ``gradient``: its norm, where the trainer told it.
         """
@@ -45,7 +56,11 @@ class Canary:
         before, self._before = self._before, await self._look()
         if before is None or self._before is None or gradient == 0.0:
             return {}
-        changed = self._before != before
+        moved = _apart(before, self._before)
+        if 0.0 < moved <= BEYOND_NOISE * self._noise:
+            self._doubt()
+            return {"canary/moved": moved}
+        changed = moved > 0.0
         if not changed and not self._warned:
             self._warned = True
             self._told(
@@ -54,7 +69,16 @@ class Canary:
                 "weights, and then samples are older than they say. Said once: the metric canary/changed tells of each "
                 "step, and a restarted or fresh sampler helps (stop the run, then resume it)",
             )
-        return {"canary/changed": float(changed)}
+        return {"canary/changed": float(changed), "canary/moved": moved}
+
+    def _doubt(self) -> None:
+        if not self._doubted:
+            self._doubted = True
+            self._told(
+                "info",
+                f"this sampler's answers to one prompt differ by up to {self._noise:.1e} under the same weights: whether a "
+                "smaller update serves cannot be seen by them (no canary/changed then); kl_sample_train_k3 tells",
+            )
 
     async def _look(self) -> list[float | None] | None:
         """The logprobs of the sequence now; None where they cannot be had."""
@@ -79,3 +103,9 @@ class Canary:
                 "info",
                 f"this sampler cannot be checked any more for new weights after a publish: {reason}",
             )
+
+
+def _apart(one: Sequence[float | None], other: Sequence[float | None]) -> float:
+    """The largest difference between two answers, in nats."""
+    pairs = [(a, b) for a, b in zip(one, other, strict=False) if a is not None and b is not None]
+    return max((abs(a - b) for a, b in pairs), default=0.0)

@@ -130,7 +130,18 @@ class Answers:
 
 
 async def look(*answers: Any, gradients: Sequence[float | None]) -> tuple[list[dict[str, float]], list[str]]:
-    """What a canary told after each update, and what it said, where the session answers so."""
+    """What a canary told after each update, and what it said, where the session answers so.
+
+    At first it asks twice; here both times with the same answer.
+    """
+    first = answers[:1] if isinstance(answers[0], list) else ()
+    return await look_twice(*first, *answers, gradients=gradients)
+
+
+async def look_twice(
+    *answers: Any, gradients: Sequence[float | None]
+) -> tuple[list[dict[str, float]], list[str]]:
+    """The same with an answer of its own for each time that it asks."""
     said: list[str] = []
     session = Answers(*answers)
     canary = Canary(session, lambda level, text: said.append(f"{level} {text}"))  # type: ignore[arg-type]
@@ -160,8 +171,19 @@ async def test_a_look_that_fails_once_is_bad_luck() -> None:
         [None, -1.0], failed, [None, -1.1], [None, -1.2], failed, failed, [None, -1.3], gradients=[1.0] * 6
     )
     # After a failed look there is nothing to compare the next one with.
-    assert told == [{}, {}, {"canary/changed": 1.0}, {}, {}, {}]
+    assert told == [{}, {}, {"canary/changed": 1.0, "canary/moved": pytest.approx(0.1)}, {}, {}, {}]
     assert said == []
+
+
+async def test_what_a_sampler_varies_by_itself_is_no_change() -> None:
+    """Rounding depends on what is computed beside: other logprobs do not show that other weights serve."""
+    told, said = await look_twice(
+        [None, -1.0, -2.0], [None, -1.0, -2.01], [None, -1.01, -2.0], [None, -1.3, -2.0], gradients=[1.0, 1.0]
+    )
+    assert told[0] == {"canary/moved": pytest.approx(0.01)}
+    assert told[1] == {"canary/moved": pytest.approx(0.29), "canary/changed": 1.0}
+    assert len(said) == 1
+    assert "differ by up to 1.0e-02 under the same weights" in said[0]
 
 
 @pytest.mark.parametrize(
