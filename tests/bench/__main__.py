@@ -3,9 +3,9 @@
     uv run python -m tests.bench [--quick] [--only NAME …] [--json] [--write docs/benchmarks.md]
 
 Prints a Markdown table. Each benchmark runs in a process of its own and is also there alone, with arguments of its own:
-``python -m tests.bench.<name> --json``. Progress goes to standard error. One that fails or takes too long is told, and
-the others go on. ``--quick`` only shows that all of them work: its figures mean little. The exit status is 1 where a
-bound does not hold or a benchmark failed.
+``python -m tests.bench.<name> --json``, or ``tests.faults.<name>`` for those that kill. Progress goes to standard error.
+One that fails or takes too long is told, and the others go on. ``--quick`` only shows that all of them work: its figures
+mean little. The exit status is 1 where a bound does not hold or a benchmark failed.
 """
 
 from __future__ import annotations
@@ -186,8 +186,8 @@ Ratios compare two things in one run, in turns, so that they hold on other machi
 
 {table(ran, BENCHES)}
 
-Each is there alone, too, as `uv run python -m tests.bench.<name>` (`--json` for all its figures, `--help` for its
-arguments). Load is how many cores were in use just before it began.
+Each is there alone, too, as `uv run python -m tests.bench.<name>` (`tests.faults.<name>` for those that kill), with
+`--json` for all its figures and `--help` for its arguments. Load is how many cores were in use just before it began.
 
 | benchmark | measures | with | took | load |
 |---|---|---|---|---|

@@ -33,10 +33,11 @@ class Bench:
     figures: tuple[Figure, ...]
     full: tuple[str, ...] = ()
     quick: tuple[str, ...] | None = None  # None: as ``full``
+    package: str = "tests.bench"
 
     @property
     def module(self) -> str:
-        return f"tests.bench.{self.name}"
+        return f"{self.package}.{self.name}"
 
     def arguments(self, quick: bool) -> tuple[str, ...]:
         return self.quick if quick and self.quick is not None else self.full
@@ -68,6 +69,11 @@ def _bytes(word: str) -> Callable[[Any], float]:
 
 def _off(found: Any) -> float:
     return max(abs(amount["off"]) for one in found for amount in one["amounts"].values())
+
+
+def _number_of(name: str) -> Callable[[Any], float]:
+    """How long a list is."""
+    return lambda found: len(found[name])
 
 
 def _unlikely(found: Any) -> float:
@@ -190,6 +196,20 @@ BENCHES: tuple[Bench, ...] = (
         quick=("--runs", "100"),
     ),
     Bench(
+        "store_load",
+        "the store and the run directory while 1,000 rows a second are written, read by another process",
+        25,
+        (
+            Figure(
+                "a row seen by another process that looks every 100 ms, p99", key("late_p99_ms"), "ms", 500
+            ),
+            Figure("a lease's intent on the disk, p99", key("lease_p99_ms"), "ms"),
+            Figure("handing a row over, of the processor", key("hand_over_us"), "µs"),
+            Figure("most rows", key("most_rows_per_second"), "rows/s"),
+        ),
+        quick=("--seconds", "4"),
+    ),
+    Bench(
         "saving",
         "a checkpoint after each step, against the SDK's own save calls in the same run",
         20,
@@ -210,6 +230,7 @@ BENCHES: tuple[Bench, ...] = (
                 "s",
                 3,
             ),
+            Figure("its first line", lambda found: max(one["first_line"] for one in found.values()), "s", 1),
         ),
         quick=("--runs", "1"),
     ),
@@ -271,6 +292,62 @@ BENCHES: tuple[Bench, ...] = (
         ),
         quick=("--rows", "500", "2000"),
     ),
+    Bench(
+        "divergence",
+        "the local server's sampler against its trainer, on the tokens that were sampled",
+        20,
+        (
+            Figure("largest k3 of KL(sampler, trainer)", key("k3"), "", 1e-6),
+            Figure("over", key("tokens"), "tokens"),
+        ),
+        quick=("--steps", "1"),
+    ),
+    Bench(
+        "endings",
+        "the terminal and the run in it after each way that an app can end",
+        80,
+        (
+            Figure("terminals not restored", key("not_restored"), "", 0),
+            Figure("runs neither drained nor going on elsewhere", key("runs_lost"), "", 0),
+        ),
+        quick=("--ways", "1"),
+    ),
+    Bench(
+        "kill_sandboxes",
+        "kill -9 of a process with 16 local sandboxes, then `cleanup`",
+        60,
+        (Figure("things left", _number_of("left"), "", 0),),
+        full=("--kills", "25"),
+        quick=("--kills", "1"),
+        package="tests.faults",
+    ),
+    Bench(
+        "kill_runs",
+        "kill -9 of a whole run with its sandboxes, then `cleanup`",
+        60,
+        (Figure("things left", _number_of("left"), "", 0),),
+        full=("--kills", "8"),
+        quick=("--kills", "1"),
+        package="tests.faults",
+    ),
+    Bench(
+        "kill_blaxel",
+        "kill -9 with 32 Blaxel creations in flight on the emulator, then `cleanup`",
+        60,
+        (Figure("sandboxes left", _number_of("left"), "", 0),),
+        full=("--kills", "9"),
+        quick=("--kills", "1"),
+        package="tests.faults",
+    ),
+    Bench(
+        "kill_resume",
+        "kill -9 of a run, then resume to its end: rl, with sandboxes, async, and fine-tuning",
+        150,
+        (Figure("steps lost or trained twice, and whatever else is wrong", _number_of("wrong"), "", 0),),
+        full=("--kills", "8", "--sandboxed", "2", "--sft", "2", "--overlapped", "2"),
+        quick=("--kills", "1", "--sandboxed", "0", "--sft", "0", "--overlapped", "0"),
+        package="tests.faults",
+    ),
 )
 
 #: What takes long, is run alone, and is not part of the command: (command, what it shows).
@@ -283,8 +360,8 @@ SEPARATE: Sequence[tuple[str, str]] = (
         "python -m tests.bench.estimates",
         "the estimate against the next run, for every example that needs no account: attempts, calls, tokens, time",
     ),
-    ("python -m tests.faults.kill_sandboxes", "sandboxes left after kill -9 and cleanup: 0"),
-    ("python -m tests.faults.kill_runs", "runs and sandboxes after kill -9 of their process"),
-    ("python -m tests.faults.kill_resume", "steps lost or trained twice after kill -9 and resume: 0"),
-    ("python -m tests.faults.kill_blaxel", "Blaxel sandboxes left after kill -9 and cleanup: 0"),
+    ("python -m tests.faults.kill_sandboxes", "as `kill_sandboxes` above, with 200 kills"),
+    ("python -m tests.faults.kill_runs", "as `kill_runs` above, with 200 kills"),
+    ("python -m tests.faults.kill_blaxel", "as `kill_blaxel` above, with 50 kills"),
+    ("python -m tests.faults.kill_resume", "as `kill_resume` above, with 100 kills"),
 )
