@@ -16,6 +16,7 @@ from engine.checking.output import check_output
 from engine.checking.rendering import check_rendering
 from engine.checking.sandboxes import check_sandboxes
 from engine.checking.starting import Reach, check_start, reach_baseten
+from engine.checking.training_tasks import check_training_tasks
 from engine.config.billing import billed
 from engine.config.doubts import config_doubts
 from engine.config.problems import ConfigError, Problem
@@ -85,6 +86,7 @@ async def _check_rl(project: Project, report: CheckReport) -> None:
         tasks = await _attempt(project, report, "runtime.config.tasks", project.tasks)
         if tasks is not None:
             report.lines.append(f"Runtime: {project.rl.runtime.factory}; tasks: {len(tasks)}")
+            check_training_tasks(project, tasks, report)
         if project.rl.eval is not None:
             load = functools.partial(load_held_out, project, episode)
             held_out = await _attempt(project, report, "eval.tasks", load)

@@ -15,8 +15,8 @@ from pydantic import TypeAdapter, ValidationError
 from engine.config.explain import show
 from engine.config.loading import LoadedConfig
 from engine.config.modules import ProjectModules
-from engine.config.printable import message_of
 from engine.config.problems import ConfigError, Problem, did_you_mean
+from engine.config.user_errors import at_the_keyboard, message_of, raised
 
 if TYPE_CHECKING:
     from engine.episodes import Episode
@@ -55,8 +55,7 @@ def load_episode(config: LoadedConfig, modules: ProjectModules) -> LoadedEpisode
     try:
         found = getattr(module, class_name, None)
     except Exception as error:  # a module may have a __getattr__ of its own
-        said = f"the module {module_name!r} raised {type(error).__name__}: {message_of(error)}"
-        text = f"{said}{_raised_at(error, config.directory)}"
+        text = f"the module {module_name!r} raised {raised(error)}{_raised_at(error, config.directory)}"
         remedy = f"Define {class_name} in it"
         raise ConfigError([config.problem(_KEY, text, remedy)]) from error
     if found is None:
@@ -201,9 +200,11 @@ def _options(config: LoadedConfig, options_type: Any, class_name: str) -> Any:
         return TypeAdapter(options_type).validate_python(given)
     except ValidationError as error:
         raise ConfigError(_options_problems(config, error, options_type, class_name)) from error
-    except (Exception, SystemExit) as error:  # a validator of the user's options may raise anything
+    except BaseException as error:  # a validator of the user's options may raise anything
+        if at_the_keyboard(error):
+            raise
         where = _raised_at(error, config.directory)
-        text = f"the options of {class_name} were refused: {type(error).__name__}: {message_of(error)}{where}"
+        text = f"the options of {class_name} were refused: {raised(error)}{where}"
         raise ConfigError([config.problem(_OPTIONS, text, "Mend the options, or their validator")]) from error
 
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
-
-from pydantic import TypeAdapter
+from typing import TYPE_CHECKING
 
 from engine.config.report import CheckReport, Severity
 from engine.config.spending import EvalSettings
@@ -17,7 +14,6 @@ if TYPE_CHECKING:
     from engine.project import Project
 
 _KEY = "eval.tasks"
-_NAMES = ("id", "name")  # what a task is called says nothing of what it asks
 _SHOWN = 5
 
 
@@ -61,8 +57,8 @@ def check_held_out(
                 "Set [eval] attempts_per_task to [training] group_size",
             ),
         )
-    asked = {_asks(task, episode) for task in tasks}
-    shared = [task.id for task in held_out if _asks(task, episode) in asked]
+    asked = {task.asks for task in tasks}
+    shared = [task.id for task in held_out if task.asks in asked]
     if shared:
         listed = ", ".join(shared[:_SHOWN]) + (", …" if len(shared) > _SHOWN else "")
         what = "1 held-out task is" if len(shared) == 1 else f"{len(shared)} held-out tasks are"
@@ -89,11 +85,3 @@ def _in_all(often: int, held_out: list[LoadedTask], settings: EvalSettings) -> s
         return ""
     attempts = often * len(held_out) * settings.attempts_per_task
     return f": {attempts:,} attempts in all, beside those of the estimate"
-
-
-def _asks(task: LoadedTask, episode: LoadedEpisode) -> str:
-    """What a task asks, whatever it is called."""
-    fields: Any = TypeAdapter(episode.task_type).dump_python(task.value, mode="json")
-    if isinstance(fields, dict):
-        fields = {name: value for name, value in fields.items() if name not in _NAMES}
-    return json.dumps(fields, sort_keys=True, default=str)

@@ -15,15 +15,14 @@ import importlib.util
 import itertools
 import os
 import sys
-import threading
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from engine.config.printable import message_of
 from engine.config.problems import ConfigError, Problem
+from engine.config.user_errors import at_the_keyboard, message_of
 
 _PREFIX = "_loops_project_"
 _numbers = itertools.count(1)
@@ -61,10 +60,7 @@ class ProjectModules:
         try:
             return importlib.import_module(f"{self.package}.{name}")
         except BaseException as error:  # a script that calls sys.exit() when imported must not end the engine
-            at_the_keyboard = (
-                threading.current_thread() is threading.main_thread()
-            )  # signals reach no other thread
-            if isinstance(error, KeyboardInterrupt) and at_the_keyboard:
+            if at_the_keyboard(error):
                 raise
             raise ConfigError([self._why(name, error)]) from error
 

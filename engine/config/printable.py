@@ -20,14 +20,6 @@ def one_line(text: str, most: int = MOST) -> str:
     return "".join(map(_shown, text.translate(_TABLE)))
 
 
-def message_of(error: BaseException) -> str:
-    """What an exception says, on one line; empty where it says nothing, or where its own ``__str__`` raises."""
-    try:
-        return " ".join(str(error).split())
-    except Exception:  # noqa: BLE001 - it is a user's class, and may do anything
-        return ""
-
-
 def _shown(char: str) -> str:
     if char.isprintable() or unicodedata.category(char) == "Zs":
         return char

@@ -14,8 +14,8 @@ from pydantic_core import ErrorDetails
 
 from engine.config.explain import show
 from engine.config.formats import json_remedy, other_format
-from engine.config.printable import message_of
 from engine.config.problems import ConfigError, Problem, did_you_mean
+from engine.config.user_errors import at_the_keyboard, raised
 
 _MOST_SHOWN = 200  # bad lines reported one by one; a file of another format has a million of them
 _BOM = b"\xef\xbb\xbf"
@@ -29,6 +29,7 @@ class LoadedTask:
     index: int  # 0-based, in file order
     line: int  # 1-based
     value: Any
+    asks: str  # the same for tasks that differ in their names alone
 
 
 def load_tasks(path: Path, task_type: Any) -> list[LoadedTask]:
@@ -61,7 +62,7 @@ def load_tasks(path: Path, task_type: Any) -> list[LoadedTask]:
                 )
             )
             continue
-        tasks.append(LoadedTask(task_id, len(tasks), number, value))
+        tasks.append(LoadedTask(task_id, len(tasks), number, value, _asks(fields)))
     if problems:
         if len(problems) > _MOST_SHOWN:
             more = len(problems) - _MOST_SHOWN
@@ -152,9 +153,10 @@ def _parse(line: bytes, adapter: TypeAdapter[Any]) -> tuple[Any, Any]:
         if (half := _half_a_character(fields)) is not None:
             raise _BadLine((None, half, "Write the whole character")) from error
         raise _BadLine(*(_finding(detail, fields) for detail in error.errors(include_url=False))) from error
-    except (Exception, SystemExit) as error:  # a validator of the user's may raise anything
-        said = f"{type(error).__name__}: {message_of(error)}"
-        raise _BadLine((None, f"the task type refused the line: {said}", None)) from error
+    except BaseException as error:  # a validator of the user's may raise anything
+        if at_the_keyboard(error):
+            raise
+        raise _BadLine((None, f"the task type refused the line: {raised(error)}", None)) from error
 
 
 def _half_a_character(fields: Any) -> str | None:
@@ -191,9 +193,19 @@ def _finding(detail: ErrorDetails, fields: Any) -> tuple[str | None, str, str | 
     return key, f"the task's {key!r} is not valid: {message}, not {show(detail['input'])}", None
 
 
+_NAMES = ("id", "name")  # what a task is called says nothing of what it asks
+
+
+def _asks(fields: Any) -> str:
+    """A digest of what a task asks, as its line has it: its type need not be able to write it again."""
+    if isinstance(fields, dict):
+        fields = {name: value for name, value in fields.items() if name not in _NAMES} or fields
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
+
+
 def _task_id(fields: Any, number: int) -> str:
     if isinstance(fields, dict):
-        for name in ("id", "name"):
+        for name in _NAMES:
             value = fields.get(name)
             if isinstance(value, (str, int)) and not isinstance(value, bool) and str(value):
                 return str(value)

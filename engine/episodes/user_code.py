@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from engine.config.printable import message_of
+from engine.config.user_errors import message_of
 from engine.loops.errors import LoopsUnavailable, one_line
 
 #: Frames below these are not the user's own code.

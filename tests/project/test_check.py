@@ -250,3 +250,29 @@ async def test_whether_a_second_turn_extends_the_first_is_said(make: Make) -> No
         "Second turn: a tool result or a user message starts a new segment"
         in (await plain.check()).describe()
     )
+
+
+@needs_model
+async def test_tasks_that_differ_in_their_names_alone_are_doubted(make: Make, tmp_path: Path) -> None:
+    """Also of a type that cannot be written as JSON again; how often each is come to is told."""
+    number = "question: Annotated[InstanceOf[slice], BeforeValidator(slice)]"
+    project = make(
+        (
+            "from pydantic import BaseModel",
+            "from typing import Annotated\nfrom pydantic import BeforeValidator, BaseModel, InstanceOf",
+        ),
+        ("question: str", number),
+        more='[eval]\ntasks = "held.jsonl"\n',
+        overrides=("training.max_steps=6",),
+    )
+    lines = [
+        {"id": name, "question": ask} for name, ask in (("a", "1j"), ("b", "2j"), ("c", "1j"), ("d", "3j"))
+    ]
+    (tmp_path / "tasks.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (tmp_path / "held.jsonl").write_text('{"question": "2j"}\n{"question": "4j"}\n')
+    report = await project.check()
+    assert "Passes over the tasks: 1.5 (6 groups)" in report.lines
+    again, shared = report.findings
+    assert (again.severity, again.file, again.line) == ("warning", str(tmp_path / "tasks.jsonl"), 3)
+    assert "1 task is there already but for the name (line 3 as 1)" in again.text
+    assert "1 held-out task is trained on as well (1)" in shared.text

@@ -243,6 +243,9 @@ BROKEN: dict[str, tuple[Change, str]] = {
         episode("class MyEpisode(", "def __getattr__(name): raise RuntimeError('no')\nclass Another("), "RuntimeError: no"),
     "a module beside it that is missing": (
         episode("class MyTask", "from .tools import shell\nclass MyTask"), "Put tools.py beside the config"),
+    "a task type that interrupts": (
+        all_of(tasks('{"question": "a"}\n'), validator("question: str", "KeyboardInterrupt")), "KeyboardInterrupt"),
+    "options that interrupt": (validator("turns: int = 2", "KeyboardInterrupt"), "were refused: KeyboardInterrupt"),
     "a setup with an argument too many": (declared("async def setup(self, a, b): ..."), "Define async def setup"),
     "a group's grade without its attempts": (
         declared("@classmethod\n    async def grade_group(cls): return []"), "must take one argument"),
