@@ -4,7 +4,7 @@
 
 These take turns in one process, all against a server that answers at once with canned tokens (a tool call each):
 
-* ``engine``: schedule, episode, conversation, session and store, as a run has them, until the rows are on the disk;
+* ``engine``: schedule, episode, conversation, session and store, as a run has them, until the rows and the run directory are on the disk;
 * ``bare``: ``sample_async`` of one SDK client, on token lists that were made before: exactly the engine's own prompts;
 * ``rendering``: the same, and ``renderers`` for what any loop has to do: extend the prompt, parse the reply;
 * ``bare_spread``, ``rendering_spread``: the same with the calls spread over several clients, as the engine does it (see
@@ -185,7 +185,7 @@ class Engine:
         self.sampler = self.session
 
     async def step(self) -> None:
-        """Collect one step's groups in a run of its own, with its rows on the disk at the end."""
+        """Collect one step's groups in a run of its own, with its rows and its directory on the disk at the end."""
         self.runs += 1
         settings, directory = self.project.rl, self.store.project_dir
         run_id = f"20260101-000000-{self.runs:04d}"
@@ -238,7 +238,7 @@ class Engine:
             for group in collected.usable:
                 reporter.group_trained(group, 1)
             self.calls = sum(result.trace.replies for group in collected.usable for result in group.graded)
-            await recorder.flush()
+            await asyncio.to_thread(recorder.close)
         finally:
             await schedule.close()
 
