@@ -16,8 +16,13 @@ UNUSED = "wandb"
 
 
 def quiet_sdk() -> None:
-    """Keep the SDK's advice about log levels off stderr, and proxies away from this machine's own servers."""
-    logging.getLogger("baseten.loops").setLevel(logging.ERROR)
+    """Keep the SDK's advice about log levels off stderr, and proxies away from this machine's own servers.
+
+    A level that the program itself has chosen stays.
+    """
+    logger = logging.getLogger("baseten.loops")
+    if logger.level == logging.NOTSET:
+        logger.setLevel(logging.ERROR)
     for name in ("NO_PROXY", "no_proxy"):
         hosts = [host for host in os.environ.get(name, "").split(",") if host]
         os.environ[name] = ",".join(dict.fromkeys([*hosts, "127.0.0.1", "localhost"]))

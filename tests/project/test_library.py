@@ -61,6 +61,8 @@ async def test_training_in_a_thread_beside_a_loop_that_goes_on(
 ) -> None:
     monkeypatch.delenv("BASETEN_LOOPS_SCOPE", raising=False)
     handlers, level = list(logging.root.handlers), logging.root.level
+    chosen = logging.getLogger("baseten.loops")
+    monkeypatch.setattr(chosen, "level", logging.WARNING)  # by the program, and no business of the engine's
     signals = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     seen: list[object] = []
 
@@ -84,6 +86,7 @@ async def test_training_in_a_thread_beside_a_loop_that_goes_on(
     assert outcome.reward_first is not None
     assert ticks > 10  # this loop was not held up
     assert (list(logging.root.handlers), logging.root.level) == (handlers, level)
+    assert chosen.level == logging.WARNING
     assert seen == [signals]
 
 
