@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from engine.checking.bounded import run_bounded
-from engine.checking.estimate import check_estimate
+from engine.checking.estimate import check_estimate, turn_limit
 from engine.checking.held_out import check_held_out, load_held_out
 from engine.checking.history import read_history
 from engine.checking.models import check_local_model, check_loops_model
@@ -99,9 +99,9 @@ async def _check_rl(project: Project, report: CheckReport) -> None:
     check_open_files(project, report)
     if not any(finding.key == "model.base_model" for finding in report.findings):
         await check_rendering(project, report)  # the tokenizer of a model that is not there says nothing
-    report.lines += _training_lines(project)
-    history = await read_history(project, report)
     options = episode.options if episode is not None else None
+    report.lines += [*_training_lines(project), *_context_lines(project, turn_limit(options))]
+    history = await read_history(project, report)
     check_estimate(project, options, sum(_phases(project).values()), history.measured, report)
 
 
@@ -159,6 +159,15 @@ def _training_lines(project: Project) -> list[str]:
         f"Concurrency: {project.rl.max_concurrent_rollouts} sampling{f' (+{ahead} started ahead)' if ahead else ''}; "
         f"{project.rl.max_concurrent_grading} grading",
     ]
+
+
+def _context_lines(project: Project, turns: int | None) -> list[str]:
+    """How many of the longest replies a conversation holds, where its episode allows more of them."""
+    length, longest = project.rl.model.max_seq_len, project.rl.sampling.max_tokens
+    if turns is None or turns * longest < length:
+        return []
+    held = f"{length // longest} of the {turns} replies that the options allow"
+    return [f"Context: {length:,} tokens hold at most {held}, at max_tokens = {longest:,} each"]
 
 
 def refuse(report: CheckReport, problem: Problem) -> None:

@@ -37,6 +37,7 @@ async def test_a_sound_config(make: Make, tmp_path: Path) -> None:
     assert "Runtime: engine.episodes:create_runtime; tasks: 2" in lines
     assert "Renderer: Qwen3Renderer" in "\n".join(lines)
     assert "Mode: sync; batch: 1 × 4" in lines
+    assert not any(line.startswith("Context:") for line in lines)  # 2 turns of 16 tokens fit
     assert "Loss: cispo" in lines
     assert lines[-1] == CHECKED
     assert json.loads(json.dumps(report.to_json()))["ok"] is True
@@ -250,6 +251,16 @@ async def test_whether_a_second_turn_extends_the_first_is_said(make: Make) -> No
         "Second turn: a tool result or a user message starts a new segment"
         in (await plain.check()).describe()
     )
+
+
+@needs_model
+async def test_replies_that_a_conversation_cannot_hold_are_told(make: Make) -> None:
+    report = await make(more="[runtime.config.options]\nturns = 12\n").check()
+    told = (
+        "Context: 128 tokens hold at most 8 of the 12 replies that the options allow, at max_tokens = 16 each"
+    )
+    assert told in report.lines
+    assert report.findings == []
 
 
 @needs_model
