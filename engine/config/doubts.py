@@ -71,7 +71,17 @@ def _biased_sampling(settings: Settings) -> Iterator[Problem]:
 
 
 def _evaluation(settings: Settings) -> Iterator[Problem]:
-    every = settings.eval.every_steps if settings.eval is not None else None
+    held_out = settings.eval
+    if held_out is None:
+        return
+    if held_out.temperature == 0 and held_out.attempts_per_task > 1:
+        yield Problem(
+            f"[eval] attempts_per_task is {held_out.attempts_per_task}, and at temperature 0 the attempts at a task say the "
+            "same",
+            key="eval.attempts_per_task",
+            remedy="Make 1 attempt each, or set a temperature above 0",
+        )
+    every = held_out.every_steps
     if every is not None and every > settings.training.max_steps:
         yield Problem(
             f"[eval] every_steps is {every}, and the run has {settings.training.max_steps} steps: nothing is evaluated "

@@ -28,6 +28,11 @@ DOUBTFUL = {
         '"local"\n[eval]\ntasks = "tasks.jsonl"\nevery_steps = 4\n',
         "nothing is evaluated in between",
     ),
+    "greedy attempts at the same": (
+        '"local"\n',
+        '"local"\n[eval]\ntasks = "tasks.jsonl"\ntemperature = 0\nattempts_per_task = 4\n',
+        "at temperature 0 the attempts at a task say the same",
+    ),
     "a temperature that biases": (
         "max_tokens = 32",
         "max_tokens = 32\ntemperature = 0.7",
