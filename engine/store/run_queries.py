@@ -34,26 +34,29 @@ class RunQueries:
     """Questions about one run (part of StoreReader)."""
 
     def progress(self: _Reading, run_id: str) -> StepProgress:
-        """Where the attempts of the step in hand are."""
+        """Where the attempts of the step in hand are, those of later steps left out, and of an evaluation under way."""
+        of_step = "coalesce(groups.step, 0) <= (SELECT step + 1 FROM runs WHERE runs.run_id = groups.run_id)"
         training: dict[AttemptState, int] = {}
         evaluating: dict[AttemptState, int] = {}
         with self._reading() as connection:
             for evaluation, state, number in connection.execute(
                 "SELECT groups.group_id < 0, attempts.state, count(*) FROM groups "
                 "JOIN attempts USING (run_id, group_id) WHERE groups.run_id = ? AND groups.state = ? "
+                f"AND (groups.group_id < 0 OR {of_step}) "
                 "GROUP BY groups.group_id < 0, attempts.state",
                 (run_id, str(GroupState.RUNNING)),
             ):
                 (evaluating if evaluation else training)[AttemptState(state)] = number
             groups, attempts, at = connection.execute(
                 "SELECT count(*), sum(attempts_done + attempts_lost), max(ended_at) FROM groups "
-                "WHERE run_id = ? AND state = ? AND group_id >= 0",
+                f"WHERE run_id = ? AND state = ? AND group_id >= 0 AND {of_step}",
                 (run_id, str(GroupState.READY)),
             ).fetchone()
         oldest = self._rows(
             AttemptRow,
             "SELECT attempts.* FROM groups JOIN attempts USING (run_id, group_id) WHERE groups.run_id = ? "
             "AND groups.state = ? AND attempts.ended_at IS NULL AND attempts.started_at IS NOT NULL "
+            f"AND (groups.group_id < 0 OR {of_step}) "
             "ORDER BY attempts.started_at LIMIT 1",
             [run_id, str(GroupState.RUNNING)],
         )

@@ -45,7 +45,7 @@ class Bench:
     losses: int = 0
     by_hand: bool = False
     started: list[int] = field(default_factory=list)
-    sampled: list[int] = field(default_factory=list)
+    steps: dict[int, int] = field(default_factory=dict)  # of groups that sample: which one trains them
     now: dict[str, set[tuple[int, int]]] = field(default_factory=lambda: defaultdict(set))
     most: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     gates: dict[tuple[str, int], asyncio.Event] = field(default_factory=lambda: defaultdict(asyncio.Event))
@@ -74,7 +74,7 @@ class Bench:
             attempt=self.attempt,
             compare=self.compare,
             started=lambda group: self.started.append(group.group_id),
-            sampling=lambda group: self.sampled.append(group.group_id),
+            sampling=lambda group: self.steps.update({group.group_id: group.for_step}),
             ended=lambda group: None,
         )
 

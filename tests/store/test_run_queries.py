@@ -17,10 +17,11 @@ RUN = "20261129-120000-q1"
 
 @pytest.fixture
 def reader(tmp_path: Path) -> Iterator[StoreReader]:
-    """Two trained steps, a third in hand, and an evaluation under way."""
+    """Two trained steps, a third in hand, a fourth sampled beside it, and an evaluation under way."""
     with Store.open(tmp_path) as store:
         store.create_run(run_row(RUN, "queries", RunState.RUNNING, tmp_path))
         recorder = store.recorder(RUN, files=False)
+        recorder.run(step=2)
         rewards = ((0.0, 1.0), (1.0, 1.0), (0.5, 1.0))
         for group_id, (step, pair) in enumerate(zip((1, 1, 2), rewards, strict=True)):
             recorder.group(GroupRow(RUN, group_id, GroupState.TRAINED, "t", 0, step=step, attempts_done=2))
@@ -34,6 +35,9 @@ def reader(tmp_path: Path) -> Iterator[StoreReader]:
         recorder.attempt(AttemptRow(RUN, 4, 0, AttemptState.ACTING, started_at=12.0))
         recorder.attempt(AttemptRow(RUN, 4, 1, AttemptState.SAMPLING, started_at=11.0))
         recorder.attempt(AttemptRow(RUN, 4, 2, AttemptState.QUEUED))
+        recorder.group(GroupRow(RUN, 5, GroupState.READY, "t", 0, step=4, attempts_done=2, ended_at=22.0))
+        recorder.group(GroupRow(RUN, 6, GroupState.RUNNING, "t", 0, step=4))
+        recorder.attempt(AttemptRow(RUN, 6, 0, AttemptState.ACTING, started_at=10.0))
         for group_id, state in ((-1, GroupState.EVALUATED), (-2, GroupState.RUNNING)):
             recorder.group(GroupRow(RUN, group_id, state, "held", 0, step=2, eval_id="step-000002"))
         recorder.attempt(AttemptRow(RUN, -1, 0, AttemptState.DONE, reward=0.25, ended_at=3.0))
@@ -57,8 +61,8 @@ def test_a_run_without_groups_has_no_progress(reader: StoreReader) -> None:
 
 
 def test_groups_come_in_the_order_in_which_they_began(reader: StoreReader) -> None:
-    assert [row.group_id for row in reader.training_groups(RUN)] == [0, 1, 2, 3, 4]
-    assert [row.group_id for row in reader.training_groups(RUN, 2)] == [3, 4]
+    assert [row.group_id for row in reader.training_groups(RUN)] == [0, 1, 2, 3, 4, 5, 6]
+    assert [row.group_id for row in reader.training_groups(RUN, 2)] == [5, 6]
     assert [row.group_id for row in reader.training_groups(RUN, step=1)] == [0, 1]
     assert [row.group_id for row in reader.eval_groups(RUN, "step-000002")] == [-1, -2]
 

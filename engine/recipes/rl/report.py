@@ -81,7 +81,7 @@ class Reporter:
             self._handle.recorder.attempt(queued)
 
     def group_sampling(self, group: Group) -> None:
-        """A group's first attempt samples: which policy it began under is known."""
+        """A group's first attempt samples: which policy it began under is known. Or another step will train it."""
         row = self._groups[group.group_id]
         row.policy_version, row.step = group.policy_version, group.for_step
         self._handle.recorder.group(row)

@@ -58,7 +58,8 @@ class Schedule:
         attempt: runs attempt ``j`` of a group to its end within places; never raises for one attempt's bad luck.
         compare: grades a group's attempts against each other, where that is done.
         started: called when a group begins; its policy version is not final yet.
-        sampling: called when a group's first attempt samples: its policy version holds from now on.
+        sampling: called when a group's first attempt samples, for its policy version holds from now on, and whenever it
+            will be trained a step earlier.
         ended: called when a group is judged.
     """
 
@@ -260,8 +261,7 @@ class Schedule:
                 kept.in_hand = True
 
     def _give_guests(self) -> None:
-        limits = self._settings
-        most = max(limits.max_concurrent_rollouts, limits.max_concurrent_evaluation)
+        most = max(self._settings.max_concurrent_rollouts, self._settings.max_concurrent_evaluation)
         for key in self.slots.guests:
             if self.slots.used >= most or self._given == SLOTS_A_TURN:
                 return
@@ -367,7 +367,15 @@ class Schedule:
             del self._kept[group.group_id]
             self.unusable_groups += 1
             self._consecutive_unusable += 1
+            self._move_up()
         self._ended(group)
+
+    def _move_up(self) -> None:
+        for kept in self._kept.values():
+            step = self._step_of(kept.group.group_id)
+            if kept.tasks and kept.group.for_step != step:
+                kept.group.for_step = step
+                self._sampling(kept.group)
 
     async def _watch_control(self) -> None:
         """Begin or give up groups as people ask; until cancelled."""
