@@ -325,7 +325,7 @@ def _past_runs(store: Store, root: Path, now: float, rng: random.Random) -> None
     past = (
         ("20261129-112044-x2p8", "in_process_direct", RunState.DONE, 20, 3 * 3600, 96, 0, None, 1.0),
         ("20261129-091210-b7c1", "test_suite_agent", RunState.FAILED, 6, 5 * 3600, 412, 11,
-         "the local Loops server ended unexpectedly (killed, out of memory); its log is in .loops/server.log", 0.34),
+         "Loops at Baseten answered 500 while training step 7: out of memory", 0.34),
         ("20261128-174502-q9aa", "tool_agent", RunState.INTERRUPTED, 23, 21 * 3600, 1290, 14, None, 0.79),
         ("20261128-150310-m4d2", "in_process_direct", RunState.STOPPED, 9, 24 * 3600, 51, 3, None, 0.66),
         ("20261127-101500-c0de", "json_answers", RunState.ABORTED, 2, 52 * 3600, 33, 16, None, 0.05),
@@ -334,6 +334,8 @@ def _past_runs(store: Store, root: Path, now: float, rng: random.Random) -> None
         created = now - age
         host = HostRow(f"host-{run_id}", 1, 0.0, "elsewhere", "headless", created, created + took)
         row = run_row(run_id, name, RunState.CREATED, root, created_at=created, max_steps=max(20, steps))
+        rate = 0.001 if state is RunState.STOPPED else 0.003  # learned too slowly, and was begun again
+        row.config_toml = f'recipe = "rl"\n\n[training]\nlearning_rate = {rate}\n'
         if state is RunState.FAILED:  # its Loops run was not deactivated
             row.scope, row.loops_run_id, row.loops_state, row.loops_since = (
                 "dedicated",

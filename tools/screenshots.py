@@ -86,7 +86,11 @@ PICTURES = (
         config=True,
     ),
     Picture("checkpoints", (("5", "step-000005"),)),
-    Picture("compare", (("down down space down down space v", "difference"),)),
+    Picture(
+        "compare",
+        (("down space down down space v", "learning_rate"),),
+        (("down space down down space v", "difference"),),
+    ),
     Picture("search", (("F", "Search"), ("n a m e s enter", "28 hits"))),
     Picture("help", (_RUN, ("question_mark", "Keys"))),
     Picture("stop", (_RUN, ("s", "Stop this run?"))),

@@ -11,7 +11,7 @@ from textual.containers import Container
 from loops_tui.feed import ReadPlan
 from loops_tui.screens.base import Banner, FedScreen, TopLine
 from loops_tui.screens.compare_read import CompareView, read_pair
-from loops_tui.screens.compare_text import lines, metric_title, plot
+from loops_tui.screens.compare_text import keys_differ, lines, metric_title, plot
 from loops_tui.theme import Tone
 from loops_tui.widgets.key_bar import KeyBar
 from loops_tui.widgets.search_view import SearchView
@@ -98,7 +98,7 @@ class CompareScreen(FedScreen):
         entitle(pane, f"{metric_title(metric)} by step" if metric else "No figures yet", place)
         pane.write(view, metric)
         self.figures.show(lines(view, self.figures.scrollable_content_region.width))
-        same = "same config" if not view.changes else f"{len(view.changes)} keys differ"
+        same = keys_differ(len(view.changes)) if view.changes else "same config"
         self._write_top(same if view.changes is not None else "")
         self.refresh_bindings()
 

@@ -165,6 +165,10 @@ def _eval_words(evals: Sequence[EvalRow]) -> str:
     return f"{number(row.mean)}{interval} {safe(row.eval_id, 20)}"
 
 
+def keys_differ(number: int) -> str:
+    return "1 key differs" if number == 1 else f"{number} keys differ"
+
+
 def _diff(found: Sequence[Change] | None, columns: _Columns) -> Iterator[Line]:
     if found is None:
         yield plain("Config: one of the two is no TOML and cannot be compared.", Tone.WARN)
@@ -172,10 +176,7 @@ def _diff(found: Sequence[Change] | None, columns: _Columns) -> Iterator[Line]:
     if not found:
         yield plain("Config: no key differs.", Tone.STRONG)
         return
-    yield plain(
-        f"Config: {len(found)} key{'' if len(found) == 1 else 's'} differ{'s' if len(found) == 1 else ''}",
-        Tone.STRONG,
-    )
+    yield plain(f"Config: {keys_differ(len(found))}", Tone.STRONG)
     for change in found:
         yield from columns.row(safe(change.key, 80), _value(change.old), _value(change.new))
 
