@@ -69,7 +69,7 @@ def guarded_stdio(log_path: Path) -> Iterator[None]:
     root = logging.getLogger()
     root.addHandler(handler)
     try:
-        sys.__stdout__, sys.__stderr__ = terminal  # type: ignore[misc]  # Final in the stubs; Textual reads them here
+        sys.__stdout__, sys.__stderr__ = terminal  # Textual reads them here
         os.dup2(log_fd, 1)
         os.dup2(log_fd, 2)
         yield
@@ -80,7 +80,7 @@ def guarded_stdio(log_path: Path) -> Iterator[None]:
         sys.stderr.flush()
         os.dup2(kept[0], 1)
         os.dup2(kept[1], 2)
-        sys.__stdout__, sys.__stderr__ = before  # type: ignore[misc]
+        sys.__stdout__, sys.__stderr__ = before
         root.removeHandler(handler)
         handler.flush()
         for fd in (*kept, log_fd):

@@ -63,7 +63,7 @@ class Said(SpanPane):
 class AccountScreen(ModalScreen[None]):
     """Asks when it opens, on ``r``, and after each end."""
 
-    app: LoopsApp  # pyright: ignore[reportIncompatibleMethodOverride]  # the only app this screen lives in
+    app: LoopsApp  # the only app this screen lives in
 
     DEFAULT_CSS = """
     AccountScreen { align: center middle; }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.events import Idle, ScreenResume
@@ -88,7 +88,7 @@ TURNS = 10
 class FedScreen(Screen[None]):
     """A screen whose rows come from the feed."""
 
-    app: LoopsApp  # pyright: ignore[reportIncompatibleMethodOverride]  # the only app these screens live in
+    app: LoopsApp  # the only app these screens live in
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
@@ -161,7 +161,7 @@ class FedScreen(Screen[None]):
         if self._unreadable is not None:
             banner.say(self._unreadable, Tone.BAD)
             return
-        notice = cast("str | None", self.app.notice)
+        notice = self.app.notice
         banner.say(notice if notice is not None else self.own_notice(), Tone.INFO)
 
     def own_notice(self) -> str | None:

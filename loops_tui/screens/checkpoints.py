@@ -14,7 +14,7 @@ from engine.store.history_queries import LastCheckpoint
 from engine.store.rows import RunRow
 from loops_tui.feed import ReadPlan
 from loops_tui.screens.account import AccountScreen
-from loops_tui.screens.base import Banner, FedScreen, TopLine
+from loops_tui.screens.base import Banner, TopLine
 from loops_tui.screens.checkpoints_acts import (
     OF_A_CHECKPOINT,
     ask_to_deactivate,
@@ -36,8 +36,8 @@ from loops_tui.screens.checkpoints_text import (
     checkpoint_cells,
     details,
 )
-from loops_tui.screens.runs_acts import ask_to_resume
-from loops_tui.screens.runs_read import RunEntry
+from loops_tui.screens.filtered import FilteredScreen
+from loops_tui.screens.resume_asks import ask_to_resume
 from loops_tui.screens.runs_text import nothing_matches
 from loops_tui.theme import Tone
 from loops_tui.widgets.filter_line import FilterLine
@@ -62,7 +62,7 @@ class CheckpointDetails(SpanPane):
         return details(self.entry, width, height)
 
 
-class CheckpointsScreen(FedScreen):
+class CheckpointsScreen(FilteredScreen):
     """What still bills on top, the checkpoints below it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -93,7 +93,6 @@ class CheckpointsScreen(FedScreen):
     def __init__(self) -> None:
         super().__init__()
         self._watch = CheckpointsWatch()
-        self._needle = ""
         self._room = -1
         self.view: CheckpointsView | None = None
 
@@ -252,19 +251,6 @@ class CheckpointsScreen(FedScreen):
         if run is not None:
             self.app.open_run(run.run_id)
 
-    def action_filter(self) -> None:
-        self.query_one(FilterLine).open()
-
-    def on_filter_line_typed(self, event: FilterLine.Typed) -> None:
-        self._needle = event.text.strip()
-        self._show()
-
-    def on_filter_line_left(self, event: FilterLine.Left) -> None:
-        if not event.kept:
-            self._needle = ""
-            self._show()
-        self.table.focus()
-
     def action_back(self) -> None:
         if self._needle:
             self.query_one(FilterLine).action_drop()
@@ -280,11 +266,7 @@ class CheckpointsScreen(FedScreen):
     def action_resume_run(self) -> None:
         entry = self._entry()
         if entry is not None and entry.run is not None:
-            row = entry.row
-            ask_to_resume(
-                self.app,
-                RunEntry(entry.run, (), None, entry.now, checkpoint=LastCheckpoint(row.name, row.step)),
-            )
+            ask_to_resume(self.app, entry.run, LastCheckpoint(entry.row.name, entry.row.step))
 
     def action_start(self) -> None:
         entry = self._entry()

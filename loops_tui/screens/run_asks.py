@@ -1,10 +1,10 @@
-"""What a person can ask of a run from its screen: which of it makes sense now, and the questions before it."""
+"""What a person can ask of a run: which of it makes sense now, and the question before it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.store.rows import RunState
+from engine.store.rows import RunRow, RunState
 from loops_tui.screens.run_read import RunView
 from loops_tui.widgets.confirm import confirm
 
@@ -62,29 +62,12 @@ def why_not(action: str, view: RunView) -> str | None:
     }.get(run.state)
 
 
-def ask(app: LoopsApp, view: RunView, kind: str) -> None:
-    """Ask a person, then the run."""
+def ask(app: LoopsApp, run: RunRow, kind: str) -> None:
+    """Ask a person, then the run's host."""
     verb, note = NOTES[kind]
-    run_id = view.run.run_id
 
     def answered(answer: str | None) -> None:
         if answer == "yes":
-            app.ask_of_run(run_id, kind)
+            app.ask_of_run(run.run_id, kind)
 
-    app.push_screen(confirm(verb, "runs", [f"{view.run.name}  {run_id}"], note), answered)
-
-
-def ask_to_go_on(app: LoopsApp, view: RunView) -> None:
-    """Ask before a run that has ended is resumed from its last checkpoint."""
-    run, last = view.run, view.saved[0]
-    note = f"It goes on in this app after step {last.step} ({last.name}), up to step {run.max_steps}."
-    again = run.step - last.step
-    if again > 0:
-        steps = f"Step {run.step} is" if again == 1 else f"Steps {last.step + 1} to {run.step} are"
-        note += f" {steps} trained again."
-
-    def answered(answer: str | None) -> None:
-        if answer == "yes":
-            app.resume_run(run.run_id)
-
-    app.push_screen(confirm("Resume", "runs", [f"{run.name}  {run.run_id}"], note), answered)
+    app.push_screen(confirm(verb, "runs", [f"{run.name}  {run.run_id}"], note), answered)

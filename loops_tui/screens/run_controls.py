@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from textual.events import Key
 
+from engine.store.history_queries import LastCheckpoint
 from loops_tui.screens.base import FedScreen
-from loops_tui.screens.run_asks import ask, ask_to_go_on, makes_sense, why_not
+from loops_tui.screens.resume_asks import ask_to_resume
+from loops_tui.screens.run_asks import ask, makes_sense, why_not
 from loops_tui.screens.run_panes import LogPane
 from loops_tui.screens.run_plot import CurvePane
 from loops_tui.screens.run_read import RunView
@@ -154,11 +156,12 @@ class RunControls(FedScreen):
 
     def _ask(self, kind: str) -> None:
         if self.view is not None:
-            ask(self.app, self.view, kind)
+            ask(self.app, self.view.run, kind)
 
     def action_save_checkpoint(self) -> None:
         self.app.ask_of_run(self.run_id, "save")
 
     def action_resume_run(self) -> None:
         if self.view is not None:
-            ask_to_go_on(self.app, self.view)
+            last = self.view.saved[0]
+            ask_to_resume(self.app, self.view.run, LastCheckpoint(last.name, last.step))

@@ -15,11 +15,13 @@ from textual.containers import Vertical
 from loops_tui.feed import ReadPlan
 from loops_tui.lease_words import counted
 from loops_tui.readonly import may_act
-from loops_tui.screens.base import Banner, FedScreen, TopLine
+from loops_tui.screens.base import Banner, TopLine
+from loops_tui.screens.filtered import FilteredScreen
+from loops_tui.screens.resume_asks import ask_to_resume
+from loops_tui.screens.run_asks import ask
 from loops_tui.screens.runs_acts import (
     ask_to_clean_up,
     ask_to_delete,
-    ask_to_resume,
     can_delete,
     can_resume,
     why_not,
@@ -28,7 +30,6 @@ from loops_tui.screens.runs_order import ORDERS, arranged, matches
 from loops_tui.screens.runs_read import RunEntry, RunsView, RunsWatch
 from loops_tui.screens.runs_text import COLUMNS, EMPTY, columns_for, details, nothing_matches, run_cells
 from loops_tui.theme import Tone
-from loops_tui.widgets.confirm import confirm
 from loops_tui.widgets.filter_line import FilterLine
 from loops_tui.widgets.key_bar import KeyBar
 from loops_tui.widgets.spans import Line, Span, SpanPane, entitle
@@ -51,7 +52,7 @@ class RunDetails(SpanPane):
         return details(self.entry, os.getpid(), width, height, acts=may_act(self))
 
 
-class RunsScreen(FedScreen):
+class RunsScreen(FilteredScreen):
     """The first screen."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -78,7 +79,6 @@ class RunsScreen(FedScreen):
         super().__init__()
         self._entries: list[RunEntry] = []
         self._watch = RunsWatch()
-        self._needle = ""
         self._order = 0
         self._turned = False
         self._columns = COLUMNS
@@ -238,9 +238,6 @@ class RunsScreen(FedScreen):
     def action_open(self) -> None:
         self.table.action_open()
 
-    def action_filter(self) -> None:
-        self.query_one(FilterLine).open()
-
     def action_clear(self) -> None:
         if self._needle:
             self.query_one(FilterLine).action_drop()
@@ -289,7 +286,7 @@ class RunsScreen(FedScreen):
     def action_resume_run(self) -> None:
         entry = self.table.cursor_item
         if entry is not None and can_resume(entry):
-            ask_to_resume(self.app, entry)
+            ask_to_resume(self.app, entry.run, entry.checkpoint)
 
     def action_delete_record(self) -> None:
         entry = self.table.cursor_item
@@ -302,30 +299,13 @@ class RunsScreen(FedScreen):
         if entry is not None and entry.left_behind:
             self.app.spawn(ask_to_clean_up(self.app, entry))
 
-    def on_filter_line_typed(self, event: FilterLine.Typed) -> None:
-        self._needle = event.text.strip()
-        self._show()
-
-    def on_filter_line_left(self, event: FilterLine.Left) -> None:
-        if not event.kept:
-            self._needle = ""
-            self._show()
-        self.table.focus()
-
     def action_stop(self) -> None:
-        self._ask("Stop", "stop", "The step in hand is finished and trained first.")
+        self._ask("stop")
 
     def action_abort(self) -> None:
-        self._ask("Abort", "abort", "The step in hand is lost; what it holds is released.")
+        self._ask("abort")
 
-    def _ask(self, verb: str, kind: str, note: str) -> None:
+    def _ask(self, kind: str) -> None:
         entry = self.table.cursor_item
-        if entry is None:
-            return
-        run = entry.run
-
-        def answered(answer: str | None) -> None:
-            if answer == "yes":
-                self.app.ask_of_run(run.run_id, kind)
-
-        self.app.push_screen(confirm(verb, "runs", [f"{run.name}  {run.run_id}"], note), answered)
+        if entry is not None:
+            ask(self.app, entry.run, kind)

@@ -1,21 +1,18 @@
-"""What the Runs screen asks for beyond a command to a run's host: going on with a run, deleting its record."""
+"""What the Runs screen asks for of a run that has ended: deleting its record, releasing its sandboxes."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.store.errors import StoreError
 from engine.store.rows import RunState
 from loops_tui.lease_words import counted
-from loops_tui.ports import StartRefused
 from loops_tui.screens.runs_read import RunEntry
-from loops_tui.widgets.confirm import Ask, Choice, Tell, confirm
-from loops_tui.widgets.form import Field, Form, whole_number
+from loops_tui.widgets.confirm import Ask, Choice, confirm
 
 if TYPE_CHECKING:
     from engine.store.history_queries import RecordSize
@@ -50,67 +47,6 @@ _ABOUT_A_RUN = ("open", "mark", "stop", "abort", "resume_run", "delete_record", 
 def can_resume(entry: RunEntry) -> bool:
     """Whether there is something to go on with: a checkpoint, or steps that were never finished."""
     return not entry.live and (entry.checkpoint is not None or entry.run.state is not RunState.DONE)
-
-
-def ask_to_resume(app: LoopsApp, entry: RunEntry) -> None:
-    """Ask, then go on with a run from its last checkpoint in this process."""
-    run, checkpoint = entry.run, entry.checkpoint
-    lines = [f"  {run.name}  {run.run_id}", ""]
-    done = 0 if checkpoint is None else checkpoint.step
-    again = run.step - done
-    if checkpoint is None:
-        lines.append("It has no checkpoint: it is trained from the beginning.")
-    else:
-        lines.append(f"It goes on from {checkpoint.name}.")
-    if checkpoint is not None and again > 0:
-        lines.append(f"{counted(again, 'step')} after it are trained again.")
-    if run.scope != "local":
-        lines.append(f"Its Loops is {run.scope}: this bills.")
-    if done >= run.max_steps > 0:
-        _ask_for_more_steps(app, entry, lines)
-        return
-
-    def answered(answer: str | None) -> None:
-        if answer == "yes":
-            resume(app, run.run_id)
-
-    choices = [Choice("cancel", "Cancel", "escape"), Choice("yes", "Resume", "y")]
-    app.push_screen(Ask("Resume this run?", lines, choices), answered)
-
-
-def _ask_for_more_steps(app: LoopsApp, entry: RunEntry, lines: Sequence[str]) -> None:
-    """A run that has done all its steps goes on only with more of them."""
-    run = entry.run
-    steps = Field(
-        "steps",
-        "Train up to step",
-        str(run.max_steps * 2),
-        check=lambda text: whole_number(text, above=run.max_steps),
-    )
-
-    def answered(values: dict[str, str] | None) -> None:
-        if values is not None:
-            resume(app, run.run_id, [f"training.max_steps={int(values['steps'])}"])
-
-    note = f"It has done all of its {run.max_steps} steps."
-    app.push_screen(Form("Resume this run?", [*lines, note], [steps], "Resume"), answered)
-
-
-def resume(app: LoopsApp, run_id: str, overrides: Sequence[str] = ()) -> None:
-    """Go on with a run in this process and open its screen."""
-    app.notice = f"resuming {run_id}: loading the engine, then the checkpoint …"
-
-    async def work() -> None:
-        try:
-            await asyncio.to_thread(lambda: app.hosting.resume(run_id, tuple(overrides)))
-        except StartRefused as error:
-            app.push_screen(Tell("The run was not resumed", [str(error), *error.details]))
-            return
-        finally:
-            app.notice = None
-        app.open_run(run_id)
-
-    app.spawn(work())
 
 
 def can_delete(entry: RunEntry) -> bool:

@@ -65,5 +65,5 @@ def arranged(entries: Sequence[RunEntry], order: Order | None, turned: bool) -> 
             unknown.append(entry)
         else:
             known.append((value, entry))
-    known.sort(key=lambda item: item[0], reverse=order.falling != turned)  # pyright: ignore[reportArgumentType]
+    known.sort(key=lambda item: item[0], reverse=order.falling != turned)
     return [entry for _, entry in known] + unknown

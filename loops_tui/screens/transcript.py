@@ -137,18 +137,18 @@ class TranscriptScreen(FedScreen):
 
     def take(self, data: object) -> None:
         view = cast("TranscriptView", data)
-        if (view.want.group_id, view.want.attempt) != (self._group_id, self._attempt):
+        if view.want.place != (self._group_id, self._attempt):
             return
         if view.want.mode != self._mode:
             return
         before = self.view
         self.view = view
-        fresh = self._shown != (view.want.group_id, view.want.attempt)
+        fresh = self._shown != view.want.place
         if fresh or before is None or before.layout is not view.layout:
             lines = view.layout.lines if view.layout is not None else nothing_lines(view)
             search = None if view.layout is None else view.layout.search
             self.conversation.show(lines, keep=not fresh, search=search)
-            self._shown = (view.want.group_id, view.want.attempt)
+            self._shown = view.want.place
             if fresh:
                 self._turn = 0
             turn = self.turn_in_view()
@@ -222,7 +222,7 @@ class TranscriptScreen(FedScreen):
             if 0 <= place < len(numbers):
                 return self._group_id, numbers[place]
         beyond = view.after if by > 0 else view.before
-        shown = (view.want.group_id, view.want.attempt) == (self._group_id, self._attempt)
+        shown = view.want.place == (self._group_id, self._attempt)
         return None if beyond is None or not shown else (beyond.group.group_id, beyond.attempt)
 
     def action_attempt(self, by: int) -> None:

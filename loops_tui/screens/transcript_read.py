@@ -27,6 +27,11 @@ class Want:
     mode: str
     whole: bool = True
 
+    @property
+    def place(self) -> tuple[int, int]:
+        """The attempt: its group's id and its number."""
+        return self.group_id, self.attempt
+
 
 @dataclass(frozen=True, slots=True)
 class Beyond:
@@ -61,18 +66,15 @@ class TranscriptWatch:
         attempts = reader.attempts(self._run_id, want.group_id)
         attempt = next((row for row in attempts if row.attempt == want.attempt), None)
         kept = self._kept
-        same = kept is not None and (kept.want.group_id, kept.want.attempt) == (want.group_id, want.attempt)
-        transcript = kept.transcript if kept is not None and same else None
-        if transcript is None or kept is None or kept.attempt != attempt:
+        if kept is not None and (kept.want.place, kept.attempt) != (want.place, attempt):
+            kept = None  # of another attempt, or this one has gone on
+        transcript = None if kept is None else kept.transcript
+        if transcript is None:
             transcript = reader.transcript(self._run_id, want.group_id, want.attempt)
-        layout = kept.layout if kept is not None and same else None
-        if kept is None or kept.want != want or kept.attempt != attempt or kept.transcript is not transcript:
-            lines = None if want.whole else FIRST_LINES
-            layout = (
-                None if transcript is None else lay_out(transcript, attempt, want.width, want.mode, lines)
-            )
-            if layout is not None and len(layout.lines) > LONG:
-                layout.search = LineSearch(layout.lines)
+        if kept is not None and kept.want == want and kept.transcript is transcript:
+            layout = kept.layout
+        else:
+            layout = None if transcript is None else _laid_out(transcript, attempt, want)
         group = reader.group(self._run_id, want.group_id)
         numbers = [row.attempt for row in attempts]
         self._kept = TranscriptView(
@@ -93,6 +95,14 @@ class TranscriptWatch:
             return None
         numbers = [row.attempt for row in reader.attempts(self._run_id, group.group_id)]
         return Beyond(group, numbers[0 if by > 0 else -1]) if numbers else None
+
+
+def _laid_out(transcript: TranscriptRow, attempt: AttemptRow | None, want: Want) -> Layout:
+    limit = None if want.whole else FIRST_LINES
+    layout = lay_out(transcript, attempt, want.width, want.mode, limit)
+    if len(layout.lines) > LONG:
+        layout.search = LineSearch(layout.lines)
+    return layout
 
 
 def extremes(attempts: Sequence[AttemptRow]) -> tuple[AttemptRow, AttemptRow] | None:

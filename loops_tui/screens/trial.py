@@ -41,7 +41,7 @@ type Opener = Callable[[Callable[[str], None]], OpenTrial]
 class TrialScreen(ModalScreen[None]):
     """What was said, and a line to say more. ``tasks``: the line takes numbers of tasks to attempt instead."""
 
-    app: LoopsApp  # pyright: ignore[reportIncompatibleMethodOverride]  # the only app this screen lives in
+    app: LoopsApp  # the only app this screen lives in
 
     DEFAULT_CSS = """
     TrialScreen { align: center middle; }

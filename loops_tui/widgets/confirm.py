@@ -12,9 +12,9 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
-from textual.screen import ModalScreen
-from textual.widgets import Button, Static
+from textual.widgets import Button
 
+from loops_tui.widgets.dialog import Dialog
 from loops_tui.widgets.safe_text import safe, safe_rich
 
 LISTED = 6  # names shown before "and n more"
@@ -30,21 +30,11 @@ class Choice:
     grave: bool = False
 
 
-class Ask(ModalScreen[str | None]):
-    """A question with a few answers. The result is the chosen value, None where the person backed out."""
+class Ask(Dialog[str]):
+    """A question with a few answers. The result is the chosen value."""
 
     DEFAULT_CSS = """
-    Ask { align: center middle; }
-    Ask > Vertical {
-        width: 64; max-width: 94%; height: auto; max-height: 90%;
-        padding: 1 2; background: $surface; border: round $border;
-    }
-    Ask Static { width: 100%; height: auto; }
-    Ask #title { text-style: bold; margin-bottom: 1; }
-    Ask .line { color: $foreground; }
-    Ask Horizontal { width: 100%; height: auto; margin-top: 1; align-horizontal: right; }
-    Ask Button { min-width: 8; height: 1; border: none; margin-left: 2; padding: 0 1; background: $panel; }
-    Ask Button:focus { background: $primary; color: $background; text-style: bold underline; }
+    Ask > Vertical { width: 64; max-height: 90%; }
     Ask.-many Horizontal { layout: vertical; }
     Ask.-many Button { width: 100%; margin-left: 0; content-align: left middle; text-align: left; }
     """
@@ -63,18 +53,12 @@ class Ask(ModalScreen[str | None]):
     ]
 
     def __init__(self, title: str, lines: Sequence[str], choices: Sequence[Choice]) -> None:
-        super().__init__(classes="-many" if len(choices) > 2 else None)
-        self._title = title
-        self._said = list(lines)
+        super().__init__(title, lines, classes="-many" if len(choices) > 2 else None)
         self.choices = list(choices)
 
     def compose(self) -> ComposeResult:
         with Vertical():
-            yield Static(safe_rich(self._title, limit=200), id="title", markup=False)
-            for line in self._said:
-                text = safe_rich(line, limit=600)
-                text.no_wrap = False
-                yield Static(text, classes="line", markup=False)
+            yield from self.compose_said()
             with Horizontal():
                 for choice in self.choices:
                     key = "" if choice.key == "escape" else f" ({choice.key})"
@@ -100,9 +84,6 @@ class Ask(ModalScreen[str | None]):
     def action_choose(self, value: str) -> None:
         backed_out = any(choice.value == value and choice.key == "escape" for choice in self.choices)
         self.dismiss(None if backed_out else value)
-
-    def action_back(self) -> None:
-        self.dismiss(None)
 
 
 def confirm(verb: str, what: str, names: Sequence[str], note: str = "") -> Ask:

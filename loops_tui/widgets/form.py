@@ -9,9 +9,9 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
 
+from loops_tui.widgets.dialog import Dialog
 from loops_tui.widgets.safe_text import safe_rich
 from loops_tui.widgets.text_line import TextLine
 
@@ -47,26 +47,16 @@ class Field:
     check: Callable[[str], str | None] = anything
 
 
-class Form(ModalScreen[dict[str, str] | None]):
-    """The result is the texts by the fields' names, None where the person backed out. Enter goes to the next line,
-    and on the last one answers."""
+class Form(Dialog[dict[str, str]]):
+    """The result is the texts by the fields' names. Enter goes to the next line, and on the last one answers."""
 
     DEFAULT_CSS = """
-    Form { align: center middle; }
-    Form > Vertical {
-        width: 70; max-width: 94%; height: auto; max-height: 94%;
-        padding: 1 2; background: $surface; border: round $border;
-    }
-    Form Static { width: 100%; height: auto; }
-    Form #title { text-style: bold; margin-bottom: 1; }
+    Form > Vertical { width: 70; max-height: 94%; }
     Form .label { color: $foreground-muted; margin-top: 1; }
     Form .wrong { color: $error; display: none; }
     Form .wrong.-on { display: block; }
     Form Input { height: 1; border: none; padding: 0 1; background: $panel; }
     Form Input:focus { border: none; background-tint: $foreground 6%; }
-    Form Horizontal { width: 100%; height: auto; margin-top: 1; align-horizontal: right; }
-    Form Button { min-width: 8; height: 1; border: none; margin-left: 2; padding: 0 1; background: $panel; }
-    Form Button:focus { background: $primary; color: $background; text-style: bold underline; }
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -78,19 +68,13 @@ class Form(ModalScreen[dict[str, str] | None]):
     ]
 
     def __init__(self, title: str, lines: Sequence[str], fields: Sequence[Field], verb: str) -> None:
-        super().__init__()
-        self._title = title
-        self._said = list(lines)
+        super().__init__(title, lines)
         self.fields = list(fields)
         self._verb = verb
 
     def compose(self) -> ComposeResult:
         with Vertical():
-            yield Static(safe_rich(self._title, limit=200), id="title", markup=False)
-            for line in self._said:
-                text = safe_rich(line, limit=600)
-                text.no_wrap = False
-                yield Static(text, markup=False)
+            yield from self.compose_said()
             for field in self.fields:
                 yield Static(safe_rich(field.label), classes="label", markup=False)
                 yield TextLine(
@@ -121,9 +105,6 @@ class Form(ModalScreen[dict[str, str] | None]):
             self._answer()
         else:
             self.dismiss(None)
-
-    def action_back(self) -> None:
-        self.dismiss(None)
 
     def _answer(self) -> None:
         """Close with the texts, or say what is wrong with them and stay."""

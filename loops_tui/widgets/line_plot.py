@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from loops_tui.theme import Tone
-from loops_tui.widgets.spans import Line, Span, clip, plain
+from loops_tui.widgets.spans import Line, Span, clip, joined, plain
 
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 CURSOR = "┊"
@@ -126,14 +126,8 @@ def plot_lines(
     x_high = max(*(x for x, _ in drawn), x_max or 0, x_low + 1)
     frame = Frame(width - gutter - 1, rows, x_low, x_high, low, high)
     cells = _paint(clean, frame, cursor)
-    lines: list[Line] = []
-    for row in range(rows):
-        label = ticks.get(row, "")
-        edge = "┤" if label else "│"
-        spans: list[Span] = [(label.rjust(gutter - 1) + " ", Tone.DIM), (edge, Tone.FAINT)]
-        lines.append((*spans, *_runs(cells[row])))
-    lines.append(x_axis(gutter, frame.columns, x_low, x_high))
-    return lines
+    lines = [(*y_axis(ticks.get(row, ""), gutter), *_runs(cells[row])) for row in range(rows)]
+    return [*lines, x_axis(gutter, frame.columns, x_low, x_high)]
 
 
 def _ticks(low: float, high: float, rows: int, log: bool) -> dict[int, str]:
@@ -194,6 +188,11 @@ def _runs(cells: Sequence[Span]) -> list[Span]:
     return spans
 
 
+def y_axis(label: str, gutter: int) -> Line:
+    """What is left of a line of the plot: its number, where it has one, and the axis."""
+    return ((label.rjust(gutter - 1) + " ", Tone.DIM), ("┤" if label else "│", Tone.FAINT))
+
+
 def x_axis(gutter: int, columns: int, x_low: float, x_high: float) -> Line:
     """The line below a plot, with its ends (and the middle, where there is room) in numbers."""
     left, right = f"{x_low:g}", f"{x_high:g}"
@@ -201,16 +200,8 @@ def x_axis(gutter: int, columns: int, x_low: float, x_high: float) -> Line:
     line = list("─" * columns)
     for label, at in ((left, 0), (middle, (columns - len(middle)) // 2), (right, columns - len(right))):
         line[at : at + len(label)] = label
-    text = "".join(line)
-    spans: list[Span] = [(" " * gutter, Tone.PLAIN), ("└", Tone.FAINT)]
-    run = ""
-    for char in text:
-        if run and (char == "─") != (run[-1] == "─"):
-            spans.append((run, Tone.FAINT if run[-1] == "─" else Tone.DIM))
-            run = ""
-        run += char
-    spans.append((run, Tone.FAINT if run[-1] == "─" else Tone.DIM))
-    return tuple(spans)
+    axis = joined((char, Tone.FAINT if char == "─" else Tone.DIM) for char in line)
+    return ((" " * gutter, Tone.PLAIN), ("└", Tone.FAINT), *axis)
 
 
 def smoothed(points: Points, window: int) -> list[tuple[float, float]]:

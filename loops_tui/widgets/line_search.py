@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from loops_tui.theme import Tone
-from loops_tui.widgets.spans import Line, Span, text_of
+from loops_tui.widgets.spans import Line, joined, text_of
 from loops_tui.widgets.wrapping import Continued
 
 MOST = 10_000  # matches that are kept; nobody steps through more
@@ -105,14 +105,5 @@ def marked(line: Line, found: Sequence[tuple[Part, int]], here: int) -> Line:
     for part, match in found:
         tone = Tone.MATCH_HERE if match == here else Tone.MATCH
         tones.update(dict.fromkeys(range(part.start, part.end), tone))
-    spans: list[Span] = []
-    place = 0
-    for text, own in line:
-        for char in text:
-            tone = tones.get(place, own)
-            if spans and spans[-1][1] is tone:
-                spans[-1] = (spans[-1][0] + char, tone)
-            else:
-                spans.append((char, tone))
-            place += 1
-    return tuple(spans)
+    characters = ((char, own) for text, own in line for char in text)
+    return tuple(joined((char, tones.get(place, own)) for place, (char, own) in enumerate(characters)))

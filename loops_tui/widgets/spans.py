@@ -44,6 +44,17 @@ def width_of(line: Line) -> int:
     return sum(cell_len(text) for text, _ in line)
 
 
+def joined(spans: Iterable[Span]) -> list[Span]:
+    """The same text with as few spans as it takes: neighbours of one tone are one."""
+    fewer: list[Span] = []
+    for text, tone in spans:
+        if fewer and fewer[-1][1] is tone:
+            fewer[-1] = (fewer[-1][0] + text, tone)
+        else:
+            fewer.append((text, tone))
+    return fewer
+
+
 def clip(line: Line, width: int) -> Line:
     """The line in at most ``width`` cells, with an ellipsis where something is missing."""
     if width <= 0:

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 
 from loops_tui.theme import Tone
-from loops_tui.widgets.line_plot import CURSOR, axis_label, x_axis
-from loops_tui.widgets.spans import Line, Span
+from loops_tui.widgets.line_plot import CURSOR, axis_label, x_axis, y_axis
+from loops_tui.widgets.spans import Line, Span, joined
 from loops_tui.widgets.step_bar import share_shade
 
 LEAST = 0.005  # a part smaller than this is not drawn: it would be many times too large
@@ -48,13 +48,8 @@ def stack_lines(
         column = min(wide - 1, round((cursor - x_low) / (x_high - x_low + 1) * wide))
         for row in cells:
             row[column] = (CURSOR, Tone.STRONG)
-    lines: list[Line] = []
-    for row in range(rows):
-        label = labels.get(row, "")
-        lead: list[Span] = [(label.rjust(gutter - 1) + " ", Tone.DIM), ("┤" if label else "│", Tone.FAINT)]
-        lines.append((*lead, *_joined(cells[row])))
-    lines.append(x_axis(gutter, wide, x_low, x_high))
-    return lines
+    lines = [(*y_axis(labels.get(row, ""), gutter), *joined(cells[row])) for row in range(rows)]
+    return [*lines, x_axis(gutter, wide, x_low, x_high)]
 
 
 def _fill(cells: list[list[Span]], columns: range, parts: Sequence[float]) -> None:
@@ -76,16 +71,6 @@ def _fill(cells: list[list[Span]], columns: range, parts: Sequence[float]) -> No
                 if level >= 0:
                     cells[level][column] = share_shade(place)
             level -= 1
-
-
-def _joined(cells: Sequence[Span]) -> list[Span]:
-    spans: list[Span] = []
-    for text, tone in cells:
-        if spans and spans[-1][1] is tone:
-            spans[-1] = (spans[-1][0] + text, tone)
-        else:
-            spans.append((text, tone))
-    return spans
 
 
 def stack_legend(names: Sequence[str], amounts: Mapping[str, float], width: int) -> list[Line]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 
@@ -219,10 +220,13 @@ async def test_a_run_that_ended_is_resumed_from_its_last_checkpoint(project: Pat
         await open_run(pilot, app)
         await pilot.press("R")
         assert isinstance(app.screen, RunScreen)  # a live run has nothing to resume
+        with closing(store.recorder(LIVE, files=False)) as recorder:
+            recorder.run(scope="dedicated")
         store.end_run(LIVE, "host-1", RunState.STOPPED, None)
         await until_shown(pilot, app, "stopped", "R Resume")
         await pilot.press("R")
-        await until_shown(pilot, app, "after step 10 (step-000010)", "Steps 11 to 14 are trained again")
+        await until_shown(pilot, app, "It goes on from step-000010", "Steps 11 to 14 are trained again")
+        await until_shown(pilot, app, "Its Loops is dedicated: this bills")
         await pilot.press("y")
         await until(pilot, lambda: [run_id for run_id, _ in hosting.resumed] == [LIVE], "the run is resumed")
 

@@ -100,7 +100,7 @@ async def test_what_an_interrupted_run_left_and_going_on_with_it(saved: Path) ->
         await until_shown(pilot, app, "step-000020 and 3 steps after it (r resumes)")
         await pilot.press("r")
         await until_shown(
-            pilot, app, "Resume this run?", "It goes on from step-000020", "3 steps after it are"
+            pilot, app, "Resume this run?", "It goes on from step-000020", "Steps 21 to 23 are trained again"
         )
         await pilot.press("escape")
         await until(pilot, lambda: isinstance(app.screen, RunsScreen), "nothing happens")
