@@ -129,8 +129,8 @@ def convert_tokenizer(file: GgufFile) -> Tokenizer:
     steps: list[Any] = [pre_tokenizers.Digits(individual_digits=True)] if splitting == "smollm" else []
     steps.append(pre_tokenizers.Split(Regex(_GPT2_SPLIT), behavior="isolated"))
     steps.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False))
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(steps)  # pyright: ignore[reportAttributeAccessIssue]
-    tokenizer.decoder = decoders.ByteLevel()  # pyright: ignore[reportAttributeAccessIssue]
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(steps)
+    tokenizer.decoder = decoders.ByteLevel()
     types = file.value("tokenizer.ggml.token_type")
     atomic = [token for token, kind in zip(tokens, types, strict=True) if kind in _ATOMIC_TYPES]
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in atomic])

@@ -123,7 +123,7 @@ async def test_a_lease_whose_creation_is_still_under_way(here: Path, store: Stor
     try:
         report = await release_left_behind(here)
     finally:
-        service.world.find = looked  # type: ignore[method-assign]
+        service.world.find = looked
     assert name in {entry.name for entry in report.released}
     assert live(service) == set()
 

@@ -10,7 +10,7 @@ from tests.hosting.driver import _sound
 from tests.hosting.stand_ins import AddressOnly, obedient
 
 if __name__ == "__main__":
-    headless.require_sound = _sound  # type: ignore[assignment]
-    headless.LocalServer = AddressOnly  # type: ignore[misc]
-    headless.run_headless = functools.partial(headless.run_headless, train=obedient)  # type: ignore[assignment]
+    headless.require_sound = _sound
+    headless.LocalServer = AddressOnly
+    headless.run_headless = functools.partial(headless.run_headless, train=obedient)
     cli.main()

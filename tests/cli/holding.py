@@ -47,7 +47,7 @@ async def holding(project: Project, handle: RunHandle) -> Outcome:
 
 
 if __name__ == "__main__":
-    headless.require_sound = _sound  # type: ignore[assignment]
-    headless.LocalServer = AddressOnly  # type: ignore[misc]
-    headless.run_headless = functools.partial(headless.run_headless, train=holding)  # type: ignore[assignment]
+    headless.require_sound = _sound
+    headless.LocalServer = AddressOnly
+    headless.run_headless = functools.partial(headless.run_headless, train=holding)
     cli.main()

@@ -130,7 +130,7 @@ class When:
             if (row.step, row.state) == (self.step, self.state):
                 self.act(handle.control)
 
-        recorder.step = look  # type: ignore[method-assign]
+        recorder.step = look
         return await rl(project, handle)
 
 

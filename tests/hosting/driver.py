@@ -18,8 +18,8 @@ async def _sound(*_: Any) -> None:
 def main() -> int:
     project_dir = Path(sys.argv[1])
     config = sys.argv[3] if len(sys.argv) > 3 else "direct/train.toml"
-    headless.require_sound = _sound  # type: ignore[assignment]
-    headless.LocalServer = AddressOnly  # type: ignore[misc]
+    headless.require_sound = _sound
+    headless.LocalServer = AddressOnly
     end = asyncio.run(
         headless.run_headless(
             config,

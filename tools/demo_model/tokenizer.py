@@ -93,13 +93,13 @@ def _with_whole_fixed_words(texts: list[str]) -> Iterator[str]:
 
 def train(out: Path, seed: int = 3, count: int = 8000) -> Any:
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(  # pyright: ignore[reportAttributeAccessIssue]
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(Regex(_pattern()), "isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
-    tokenizer.decoder = decoders.ByteLevel()  # pyright: ignore[reportAttributeAccessIssue]
+    tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=VOCABULARY - len(SPECIAL) - len(MARKUP),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
