@@ -18,7 +18,14 @@ from typing import Any, Protocol
 
 from engine.episodes.contract import Episode, Grading, Sampling, Setup, Task, compares, grades
 from engine.episodes.places import Places, Unlimited
-from engine.episodes.user_code import Infrastructure, guarded, passes_through, raised, standing_still
+from engine.episodes.user_code import (
+    Infrastructure,
+    guarded,
+    insisting,
+    passes_through,
+    raised,
+    standing_still,
+)
 from engine.loops.errors import one_line
 from engine.policy.conversation import ContextWindowExceeded, ConversationTrace, Model
 from engine.rewards.scored import Reward
@@ -224,23 +231,23 @@ async def _one_try(
         number,
         lambda waiting: clock.enter(AttemptState.SAMPLING if waiting else AttemptState.ACTING),
     )
-    timed_out, ending, metadata = False, None, None
+    ending, metadata = None, None
     deadline = asyncio.timeout(None)
     try:
         async with plan.places.sampling(queued), deadline:
             clock.enter(AttemptState.ACTING)
             deadline.reschedule(asyncio.get_running_loop().time() + plan.deadlines.agent)
-            metadata = await episode.run(Sampling(model, plan.attempt, sandbox))
-    except TimeoutError as error:
-        if not deadline.expired():  # the agent's own TimeoutError, not our deadline
-            raise Infrastructure(raised("run()", error)) from error
-        timed_out, ending = True, "timed_out"
+            with insisting(deadline):
+                metadata = await episode.run(Sampling(model, plan.attempt, sandbox))
     except ContextWindowExceeded:
         ending = "context_overflow"
     except BaseException as error:
         if passes_through(error):
             raise
-        raise Infrastructure(raised("run()", error)) from error
+        if not deadline.expired():  # otherwise it is what the agent made of being cancelled
+            raise Infrastructure(raised("run()", error)) from error
+    timed_out = deadline.expired()
+    ending = "timed_out" if timed_out else ending
 
     result = AttemptResult(AttemptState.DONE, trace, timed_out=timed_out, tries=number)
     result.metadata = _plain_metadata(metadata, log)

@@ -17,6 +17,10 @@ from engine.loops.errors import LoopsUnavailable, one_line
 _NOT_THE_USERS = (Path(__file__).resolve().parents[1], Path(sysconfig.get_path("stdlib")).resolve())
 
 
+#: After a deadline an agent has so many seconds to let go of what it holds, before it is cancelled again.
+INSIST_SECONDS = 10.0
+
+
 class Infrastructure(Exception):
     """setup or run raised: the episode did not happen. The message is one sentence."""
 
@@ -54,6 +58,29 @@ async def guarded(
         if passes_through(error):
             raise
         raise Infrastructure(raised(what, error)) from error
+
+
+@contextmanager
+def insisting(deadline: asyncio.Timeout) -> Iterator[None]:
+    """Cancel the block again and again once its deadline is over: code that catches whatever is raised would go on."""
+    loop, task, due = asyncio.get_running_loop(), asyncio.current_task(), deadline.when()
+    assert task is not None
+    assert due is not None
+    cancelled = 0
+
+    def again() -> None:
+        nonlocal cancelled, handle
+        cancelled += 1
+        task.cancel()
+        handle = loop.call_later(INSIST_SECONDS, again)
+
+    handle = loop.call_at(due + INSIST_SECONDS, again)
+    try:
+        yield
+    finally:
+        handle.cancel()
+        for _ in range(cancelled):
+            task.uncancel()
 
 
 @contextmanager

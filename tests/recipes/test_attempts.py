@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from engine.episodes import Episode, Grading, Sampling, Setup, Task
+from engine.episodes import Episode, Grading, Sampling, Setup, Task, user_code
 from engine.episodes.contract import grades_apart
 from engine.episodes.runtime import AttemptPlan, AttemptResult, Deadlines, SandboxSource, run_attempt
 from engine.loops.errors import LoopsUnavailable
@@ -123,6 +124,38 @@ async def test_the_agents_deadline_is_graded_not_failed() -> None:
     result, _, _ = await attempt(Slow, agent=0.01)
     assert (result.state, result.reward, result.ending) == (AttemptState.DONE, 0.25, "timed_out")
     assert seen == [True]
+
+
+@pytest.mark.parametrize("turns", [1, 5])
+async def test_an_agent_that_catches_everything_is_ended_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, turns: int
+) -> None:
+    monkeypatch.setattr(user_code, "INSIST_SECONDS", 0.0)
+
+    class Deaf(Base):
+        async def run(self, sample: Sampling) -> dict[str, Any]:
+            await super().run(sample)
+            for _ in range(turns):
+                with contextlib.suppress(BaseException):
+                    await asyncio.Event().wait()
+            return {"termination_reason": "completed"}
+
+    result, _, _ = await asyncio.wait_for(attempt(Deaf, agent=0.01), 30)
+    assert (result.state, result.timed_out, result.ending) == (AttemptState.DONE, True, "timed_out")
+
+
+async def test_what_an_agent_makes_of_its_deadline_is_no_failure() -> None:
+    class Wrapping(Base):
+        async def run(self, sample: Sampling) -> None:
+            await super().run(sample)
+            try:
+                await asyncio.Event().wait()
+            except BaseException as error:
+                raise RuntimeError("the tool failed") from error
+
+    result, _, said = await attempt(Wrapping, retries=2, agent=0.01)
+    assert (result.state, result.tries, result.ending) == (AttemptState.DONE, 1, "timed_out")
+    assert said == []
 
 
 async def test_a_deadline_before_any_reply_discards() -> None:
