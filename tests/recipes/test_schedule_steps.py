@@ -1,9 +1,12 @@
-"""Which step will train a group, as it is told while the group is in flight."""
+"""Which step will train a group, as it is told while the group is in flight; and its end where one does not end."""
 
 from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from engine.recipes.rl import schedule
 from tests.recipes.scheduled import Bench, settle
 
 
@@ -19,3 +22,26 @@ async def test_a_rejected_group_moves_those_after_it_up() -> None:
     assert bench.steps == {0: 1, 1: 1, 2: 1, 3: 2, 4: 2}
     collecting.cancel()
     await bench.schedule.close()
+
+
+async def test_attempts_that_do_not_end_do_not_hold_up_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schedule, "CLOSE_SECONDS", 0.05)
+    over = asyncio.Event()
+
+    class Deaf(Bench):
+        async def _phase(self, name: str, key: tuple[int, int]) -> None:
+            while name == "run" and not over.is_set():
+                try:
+                    await over.wait()
+                except asyncio.CancelledError:
+                    over_asked.set()
+
+    over_asked, bench = asyncio.Event(), Deaf()
+    collecting = asyncio.create_task(bench.schedule.collect())
+    await settle()
+    bench.control.stop_after_step("test")
+    collecting.cancel()
+    await asyncio.wait_for(bench.schedule.close(), 30)
+    assert over_asked.is_set()
+    over.set()
+    await settle()

@@ -28,6 +28,7 @@ from engine.recipes.rl.slots import AttemptPlaces, Key, Slots
 #: Attempts that are begun, and attempts that get a slot, in one turn of the event loop: an episode's own code may take
 #: some milliseconds at once then, and hundreds of them in one turn would hold up everything else for a second.
 SLOTS_A_TURN = SETUPS_A_TURN = 8
+CLOSE_SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,13 +185,12 @@ class Schedule:
         self._pump()
 
     async def close(self) -> None:
-        """Cancel everything in flight and wait until it has let go of what it held."""
+        """Cancel everything in flight and wait until it has let go of what it held: what does not is left behind."""
         self._closed = True
-        tasks = [*self._background, *([self._watching] if self._watching is not None else [])]
-        for task in tasks:
-            task.cancel()
-        # Whatever a cancelled attempt ends with, nobody needs it any more.
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if tasks := [*self._background, *([self._watching] if self._watching is not None else [])]:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks, timeout=CLOSE_SECONDS)
 
     @property
     def _batch(self) -> list[Kept]:
