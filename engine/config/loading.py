@@ -154,6 +154,9 @@ def validate(
 
     ``table`` is filled in on the way: its paths become absolute, and its runs get a name.
     """
+    if not table:
+        remedy = 'Begin with recipe = "rl" or "sft"; `loops-tui settings` lists what may follow'
+        return None, "auto", [Problem("the config holds no settings", remedy=remedy)]
     if unusable := list(unusable_values(table, _PATH_KEYS, (*_MAYBE_PATH_KEYS, *_NAMING_KEYS))):
         return None, "auto", unusable
     scope, scope_problem = _scope(table, environ)

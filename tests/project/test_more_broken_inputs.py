@@ -112,6 +112,9 @@ BROKEN: dict[str, tuple[Change, str]] = {
     "a Git LFS pointer for the config": (instead("version https://git-lfs.github.com/spec/v1\n"), "git lfs pull"),
     "a web page for the config": (instead("<!DOCTYPE html><html></html>"), "web page"),
     "a compressed config": (instead(b"\x1f\x8b\x08\x00abc"), "gzip -d"),
+    "an empty config": (instead(""), "holds no settings"),
+    "a config of comments": (instead("# recipe = 'rl'\n"), "holds no settings"),
+    "an empty object": (as_json("{}"), "holds no settings"),
     "an empty JSON config": (as_json(""), "recipe"),
     "a JSON text": (as_json('"rl"'), "one object"),
     # JSON as people write it
