@@ -13,13 +13,13 @@ import importlib
 import pkgutil
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from textual.binding import Binding
+from textual.binding import Binding, BindingType
 from textual.dom import DOMNode
 from textual.keys import Keys, _character_to_key, key_to_character
 
@@ -79,7 +79,7 @@ def all_bindings() -> list[Bound]:
     return list(found.values())
 
 
-def _bounds(bindings: Any, owner: type[DOMNode] | None) -> Iterator[Bound]:
+def _bounds(bindings: Iterable[BindingType], owner: type[DOMNode] | None) -> Iterator[Bound]:
     for binding in bindings:
         if isinstance(binding, Binding) and binding.id:
             keys = tuple(_long(key.strip()) for key in binding.key.split(","))

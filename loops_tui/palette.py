@@ -40,7 +40,7 @@ def _runner(app: LoopsApp, active: ActiveBinding) -> Callable[[], None]:
     return run
 
 
-class Palette(CommandPalette):
+class ClosablePalette(CommandPalette):
     """Textual's, which ended the app where it was closed by anything but itself (a run that has started shows its
     screen): before it was there, or while it still looked for commands."""
 
@@ -60,4 +60,4 @@ class Palette(CommandPalette):
 def open_palette(app: LoopsApp) -> None:
     """As Textual opens its own."""
     if not isinstance(app.screen, CommandPalette):
-        app.push_screen(Palette(id="--command-palette"))
+        app.push_screen(ClosablePalette(id="--command-palette"))

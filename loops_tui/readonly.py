@@ -30,14 +30,14 @@ REFUSAL = "this app only looks on (--readonly): nothing is changed from here"
 
 CHANGES = frozenset({
     # runs
-    "run", "run_config", "start", "pause", "resume", "resume_run", "stop", "abort", "save_checkpoint", "evaluate",
-    "delete", "delete_run", "delete_record",
+    "run_config", "start", "pause", "resume", "resume_run", "stop", "abort", "save_checkpoint", "evaluate",
+    "delete_record",
     # sandboxes
     "release", "clean_up",
     # checkpoints; what Loops says of them and of runs is stored
     "account", "refresh_list", "save_now", "deactivate", "deploy", "download", "try_it",
     # configs; a check stores its report
-    "check", "save", "save_as", "copy_example", "new_config", "delete_config", "rename_config",
+    "check", "save", "copy_example",
 })  # fmt: skip
 """Names of the actions (``action_<name>``) that write to the store, to a file of the project or to a provider."""
 
@@ -116,7 +116,7 @@ def open_to_read(project_dir: Path) -> Store:
 def _truthful(path: Path) -> StoreReader:
     from engine.store.hosts import is_alive
     from engine.store.queries import StoreReader
-    from engine.store.rows import HostRow, RunRow, RunState
+    from engine.store.rows import RunRow, RunState
 
     class TruthfulReader(StoreReader):
         """Runs as they are, where the store has not been told yet."""
@@ -131,10 +131,10 @@ def _truthful(path: Path) -> StoreReader:
         def _judged[RowT](self, row: RowT) -> RowT:
             if not isinstance(row, RunRow) or row.state.final or row.host_id is None:
                 return row
-            hosts = self._rows(HostRow, "SELECT * FROM hosts WHERE host_id = ?", [row.host_id])
-            if hosts and is_alive(hosts[0], time.time()):
+            host = self.host(row.host_id)
+            if host is not None and is_alive(host, time.time()):
                 return row
-            heard = hosts[0].heartbeat_at if hosts else row.started_at
+            heard = row.started_at if host is None else host.heartbeat_at
             return replace(
                 row, state=RunState.INTERRUPTED, ended_at=heard, error="its host ended without a word"
             )

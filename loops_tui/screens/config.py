@@ -12,7 +12,7 @@ from textual.widgets import TextArea
 
 from loops_tui.feed import ReadPlan
 from loops_tui.readonly import may_act
-from loops_tui.screens.config_acts import Acts
+from loops_tui.screens.config_acts import ConfigActs
 from loops_tui.screens.config_buffers import Unopened
 from loops_tui.screens.config_desk import Desk, Document
 from loops_tui.screens.config_editor import ConfigEditor
@@ -76,7 +76,7 @@ class ConfigScreen(ConfigLayout):
         self.desk = Desk(
             self.root, self.app.spawn, self._linted, self._trouble, keeps_drafts=self.app.may("save")
         )
-        self.acts = Acts(self)
+        self.acts = ConfigActs(self)
         # Configs that another app on this project is editing, with its pid.
         self._elsewhere: dict[Path, int] = {}
 

@@ -29,7 +29,7 @@ FILES_NAMED = 6
 TOLD_SECONDS = 10.0
 
 
-class Acts:
+class ConfigActs:
     """The acts of one Config screen."""
 
     def __init__(self, screen: ConfigScreen) -> None:

@@ -12,7 +12,7 @@ from textual.containers import Container, Horizontal, Vertical
 from loops_tui.lease_words import counted
 from loops_tui.readonly import may_act
 from loops_tui.screens.base import Banner, FedScreen, TopLine
-from loops_tui.screens.config_acts import Acts
+from loops_tui.screens.config_acts import ConfigActs
 from loops_tui.screens.config_cursor import MOST_SCANNED, setting_at
 from loops_tui.screens.config_desk import Desk, Document
 from loops_tui.screens.config_editor import ConfigEditor
@@ -48,7 +48,7 @@ class ConfigLayout(FedScreen):
     """Files on the left, the editor in the middle, what is known about its text on the right."""
 
     desk: Desk
-    acts: Acts
+    acts: ConfigActs
 
     def __init__(self) -> None:
         super().__init__()

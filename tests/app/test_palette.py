@@ -6,7 +6,7 @@ from pathlib import Path
 
 from textual.command import CommandList
 
-from loops_tui.palette import Palette
+from loops_tui.palette import ClosablePalette
 from tests.app.conftest import make_app, until
 
 
@@ -18,7 +18,7 @@ async def test_a_palette_that_is_closed_before_it_is_there(empty_project: Path) 
         app.pop_screen()  # as when a run that was started shows its screen just now
         await pilot.pause()
         await pilot.press("ctrl+p")
-        await until(pilot, lambda: isinstance(app.screen, Palette), "the palette opens again")
+        await until(pilot, lambda: isinstance(app.screen, ClosablePalette), "the palette opens again")
         await pilot.press("ctrl+p")  # a second one over it is not opened
         assert len(app.screen_stack) == 2
         await pilot.press("escape")
@@ -30,7 +30,7 @@ async def test_a_palette_whose_parts_are_gone_while_it_looks_for_commands(empty_
     async with app.run_test() as pilot:
         await pilot.press("ctrl+p")
         palette = app.screen
-        assert isinstance(palette, Palette)
+        assert isinstance(palette, ClosablePalette)
         await until(pilot, lambda: palette.query_one(CommandList).option_count > 0, "commands are offered")
         await palette.query_children().remove()
         palette._list_visible = not palette._list_visible

@@ -156,6 +156,13 @@ async def test_what_changes_something_is_not_offered(leased: Path, where: str) -
         assert names[False] & CHANGES, "there is something to refuse here"
 
 
+def test_every_name_of_a_change_is_an_action() -> None:
+    owners = {bound.owner for bound in all_bindings()}
+    assert {
+        name for name in CHANGES if not any(hasattr(owner, f"action_{name}") for owner in owners)
+    } == set()
+
+
 HINTS = (
     "cleans up",
     "tries again",
