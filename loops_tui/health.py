@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from engine.store.history_queries import still_bills
 from engine.store.rows import HostRow, RunRow, RunState
 from loops_tui.lease_words import coarse, left_words
 from loops_tui.theme import Tone
 from loops_tui.wording import elapsed
 
 SILENT_SECONDS = 15.0
-ENDED_BILLING = ("INACTIVE", "DEACTIVATED")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +77,13 @@ def _no_isolation(run: RunRow) -> list[Finding]:
 
 def _still_bills(run: RunRow, now: float) -> list[Finding]:
     """A Loops run that nobody deactivated goes on billing after the run."""
-    if not run.state.final or run.scope == "local" or run.loops_state in (None, *ENDED_BILLING):
+    if not run.state.final or run.loops_state is None or not still_bills(run):
         return []
     since = f" since {coarse(now - run.loops_since)}" if run.loops_since is not None else ""
     return [
         Finding(
             Tone.WARN,
-            f"its Loops run {run.loops_run_id or ''} is {run.loops_state} and bills{since}",
+            f"its Loops run {run.loops_run_id} is {run.loops_state} and bills{since}",
             remedy="deactivate it where nobody needs it",
         )
     ]

@@ -1,7 +1,8 @@
 """The process of a detached run: ``python -m engine.hosting.detached``, started by ``engine.hosting.detach``.
 
-Reads one JSON object from standard input (``config`` or ``resume``, ``overrides``, ``project_dir``, ``report_fd``) and writes one
-line of JSON to the report descriptor: ``{"run": id}`` once the run is claimed, or ``{"error": …, "status": n}``.
+Reads one JSON object from standard input (``config`` or ``resume``, ``overrides``, ``project_dir``, ``report_fd``) and
+writes one line of JSON to the report descriptor: ``{"run": id}`` once the run is claimed, or
+``{"error": …, "status": n}``.
 """
 
 from __future__ import annotations

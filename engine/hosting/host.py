@@ -18,6 +18,7 @@ from engine.config.problems import ConfigError
 from engine.config.sft import SftSettings
 from engine.hosting.errors import HostingError
 from engine.hosting.local_server import LocalServer
+from engine.hosting.loops_access import LOCAL, remote_loops
 from engine.hosting.pulse import Pulse
 from engine.hosting.resuming import Resumption, config_digest
 from engine.open_files import raise_limit
@@ -198,7 +199,7 @@ class RunHost:
             info=dict(self._row.info),
         )
         training = asyncio.ensure_future(_no_exit(self._recipe()(self._project, handle)))
-        watching = asyncio.create_task(self._server.until_dead() if endpoint.scope == "local" else _never())
+        watching = asyncio.create_task(self._server.until_dead() if endpoint.scope == LOCAL else _never())
         try:
             await asyncio.wait({training, watching}, return_when=asyncio.FIRST_COMPLETED)
             if not training.done():
@@ -219,27 +220,21 @@ class RunHost:
                     log.warning("the run ended with another error as well: %s", training.exception())
 
     def _server_died(self, endpoint: LoopsEndpoint) -> bool:
-        return endpoint.scope == "local" and self._server.dead
+        return endpoint.scope == LOCAL and self._server.dead
 
     async def _endpoint(self, recorder: RunRecorder) -> LoopsEndpoint:
         """Where Loops is; starts the local server where the config wants that one. Raises HostingError."""
         scope = str(self._project.scope)
-        if scope == "local":
+        if scope == LOCAL:
             recorder.run(phase="starting the local Loops server")
             address = await asyncio.to_thread(self._server.start)
             self._store.redactor.add([address.key])
             recorder.run(loops_url=address.url)
             recorder.log("info", "host", f"Local Loops server: {address.url} (process {address.pid})")
             return LoopsEndpoint(scope, address.url, address.key)
-        environ = self._project.environ
-        key, url = environ.get("BASETEN_API_KEY"), environ.get("LOOPS_BASE_URL") or None
-        if not key:
-            raise HostingError(
-                f"BASETEN_API_KEY is not set, and [compute] scope is {scope!r}: set it in the environment or in a "
-                '.env file, or use scope = "local"'
-            )
-        recorder.run(loops_url=url)
-        return LoopsEndpoint(scope, url, key)
+        endpoint = remote_loops(self._project.environ, scope)
+        recorder.run(loops_url=endpoint.url)
+        return endpoint
 
     def _start_weights(self) -> str | None:
         """[model] from_checkpoint as Loops' address. Raises StoreError where this project has no such checkpoint."""

@@ -47,7 +47,8 @@ def remote_loops(environ: Mapping[str, str], scope: str, url: str | None = None)
     key = environ.get("BASETEN_API_KEY", "").strip()
     if not key:
         raise HostingError(
-            "BASETEN_API_KEY is not set: set it in the environment or in a .env file in the project directory"
+            "BASETEN_API_KEY is not set: set it in the environment, or in a .env file beside the config or in the "
+            "project directory"
         )
     return LoopsEndpoint(scope, url or environ.get("LOOPS_BASE_URL") or None, key)
 

@@ -213,8 +213,8 @@ async def open_trial(
     """Open weights to try; the sampler, and what an attempt leased, are released when the block ends.
 
     ``with_sandboxes``: for ``Trial.attempt`` of an episode that has a sandbox. ``task``: the number of the task that
-    will be attempted and whether it is a held-out one; where there is none, nothing is opened. ``told`` hears what is opened, what
-    it costs, and what could not be released.
+    will be attempted and whether it is a held-out one; where there is none, nothing is opened. ``told`` hears what is
+    opened, what it costs, and what could not be released.
 
     Raises UnknownRun, CheckpointUnknown, HostingError, ConfigError or StoreError, each with one sentence.
     """

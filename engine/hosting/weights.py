@@ -36,9 +36,6 @@ from engine.store.store import Store
 if TYPE_CHECKING:
     from engine.project import Project
 
-#: The SDK's words for where a sampler of its own goes.
-_SDK_SCOPE = {"local": "default", "dedicated": "deployment", "serverless": "serverless"}
-
 
 @dataclass(frozen=True, slots=True)
 class WeightsAsked:
@@ -85,8 +82,8 @@ async def weights_in_hand(
     """Open a sampler for weights; it is released when the block ends, however it ends.
 
     ``purpose`` is what this process is called while it holds sandboxes. ``ready`` looks, in a thread, whether what is
-    wanted of the config is there, and raises where it is not: a mistake must not open what may bill. ``told`` hears what is opened, what it costs
-    where ``[prices]`` say so, and what could not be released.
+    wanted of the config is there, and raises where it is not: a mistake must not open what may bill. ``told`` hears what
+    is opened, what it costs where ``[prices]`` say so, and what could not be released.
 
     Raises:
         UnknownRun, CheckpointUnknown, HostingError, ConfigError, StoreError: with one sentence.
@@ -187,7 +184,7 @@ async def _opened(
             base_model=base if wanted is None else None,
             model_path=None if wanted is None else wanted.address,
             max_seq_len=model.max_seq_len,
-            scope=_SDK_SCOPE.get(endpoint.scope),
+            scope=endpoint.sdk_scope,
             request_seconds=project.config.compute.request_timeout_seconds,
         )
         try:

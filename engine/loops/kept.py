@@ -18,7 +18,10 @@ type Part = Literal["sampler", "trainer"]
 
 
 class NoLongerKept(UnknownToLoops):
-    """Loops answered, and has that part of the checkpoint no more. ``others``: those of its run that it has, newest first."""
+    """Loops answered, and has that part of the checkpoint no more.
+
+    ``others``: those of its run that it has, the newest first.
+    """
 
     def __init__(self, sentence: str, others: Sequence[str]) -> None:
         super().__init__(sentence)

@@ -1,7 +1,8 @@
 """What a host hands to a recipe, and what the recipe hands back.
 
-The host (``engine.hosting``) claims the run, starts or finds the Loops server, opens the store, and calls ``train(project, handle)``. The recipe reports every change through the handle and returns an
-:class:`Outcome`, or raises :class:`RunFailed` with one sentence for a person.
+The host (``engine.hosting``) claims the run, starts or finds the Loops server, opens the store, and calls
+``train(project, handle)``. The recipe reports every change through the handle and returns an :class:`Outcome`, or
+raises :class:`RunFailed` with one sentence for a person.
 """
 
 from __future__ import annotations
@@ -29,12 +30,17 @@ class LoopsEndpoint:
     ``api_key`` never reaches a log or the store; it is left out of ``repr``.
     """
 
-    scope: str  # "local" | "serverless" | "dedicated" | "default" (Loops chooses)
+    scope: str  # "local" | "serverless" | "dedicated" | "auto" (Loops chooses)
     url: str | None
     api_key: str | None
 
     def __repr__(self) -> str:
         return f"LoopsEndpoint(scope={self.scope!r}, url={self.url!r})"
+
+    @property
+    def sdk_scope(self) -> str:
+        """The scope in the SDK's words."""
+        return {"serverless": "serverless", "dedicated": "deployment"}.get(self.scope, "default")
 
 
 @dataclass(slots=True)

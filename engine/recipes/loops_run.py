@@ -16,9 +16,6 @@ from engine.store.rows import RunState
 if TYPE_CHECKING:
     from engine.project import Project
 
-#: The SDK's words for where a run is.
-_SDK_SCOPE = {"local": "default", "dedicated": "deployment", "serverless": "serverless", "auto": "default"}
-
 
 class LoopsRun:
     """``session`` is None until :meth:`start` has returned."""
@@ -64,7 +61,7 @@ class LoopsRun:
                 else model.base_model,
                 lora_rank=model.lora_rank,
                 name=name,
-                scope=_SDK_SCOPE[endpoint.scope],
+                scope=endpoint.sdk_scope,
                 seed=model.seed,
                 max_seq_len=model.max_seq_len,
                 replicas=settings.compute.replicas or 1,

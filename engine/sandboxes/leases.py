@@ -337,8 +337,8 @@ async def release_confirmed(
 ) -> Released:
     """Release a name at its provider, again and again if need be, and write down what became of it.
 
-    ``known``: whether the journal has a row of it. ``settle_seconds``: see ``Provider.release``. Raises the last ProviderError after ``tries`` failures, or at
-    once where trying again is pointless; the lease is ``lost`` then.
+    ``known``: whether the journal has a row of it. ``settle_seconds``: see ``Provider.release``. Raises the last
+    ProviderError after ``tries`` failures, or at once where trying again is pointless; the lease is ``lost`` then.
     """
     tell = hook or _nothing
     number = 0

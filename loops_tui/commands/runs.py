@@ -46,7 +46,9 @@ def runs(out: Output, *, limit: int) -> int:
 
 def _say_bills(row: RunRow, out: Output) -> None:
     """That a run which has ended still has its Loops run up."""
-    if row.state.final and row.loops_run_id and row.scope != "local" and row.loops_state != "INACTIVE":
+    from engine.store.history_queries import still_bills
+
+    if row.state.final and still_bills(row):
         since = "" if row.loops_since is None else f" for {coarse(time.time() - row.loops_since)}"
         out.note(
             f"The Loops run of {row.run_id} has been up{since} and may bill: `loops-tui deactivate {row.run_id}` ends it"
