@@ -69,6 +69,7 @@ async def check_data(project: Project, report: CheckReport, told: Callable[[str]
             "measured": False, "steps": steps, "tokens": tokens, "cost": cost, "currency": currency
         }  # fmt: skip
         report.lines += list(_training_lines(project, steps, tokens))
+        _check_warmup(project, steps, report)
         if cost is not None:
             report.lines.append(f"  cost at the given prices: {amount_words(cost)} {currency}")
             _check_budget(project, steps, cost, report)
@@ -131,6 +132,15 @@ def _amounts(project: Project, data: PreparedData) -> tuple[int, int]:
     all_epochs = steps_of_run(data.lengths, training.model_copy(update={"max_steps": None}))
     share = min(1.0, steps / max(1, all_epochs))
     return steps, round(training.epochs * data.summary.tokens * share)
+
+
+def _check_warmup(project: Project, steps: int, report: CheckReport) -> None:
+    """How many steps a run has is known only with its data."""
+    warmup = project.sft.training.warmup_steps
+    if warmup >= max(1, steps):
+        text = f"[training] warmup_steps is {warmup}, and the run has {_count(steps, 'step')}: it never gets to learning_rate"
+        remedy = "Set it below the number of steps"
+        report.add(Severity.WARNING, project.loaded.problem("training.warmup_steps", text, remedy))
 
 
 def _cost(project: Project, tokens: int) -> float | None:

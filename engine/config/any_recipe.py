@@ -100,7 +100,7 @@ def uncounted_costs(settings: AnySettings, scope: EffectiveScope) -> Iterator[Pr
             yield Problem(
                 "[budget] max_cost bounds nothing here: a local run has no trainer and no sampler that cost",
                 key="budget.max_cost",
-                remedy="Bound it with max_hours or max_tokens, or leave it for runs on Baseten",
+                remedy="Bound it with max_hours, or leave it for runs on Baseten",
             )
         return
     missing = sorted(name for name in _prices_of(settings, scope) if getattr(settings.prices, name) is None)

@@ -79,14 +79,19 @@ def _missing(pattern: str, key: str) -> Problem:
         )
     if os.path.exists(path):
         return Problem(f"{pattern} is no regular file", key=dotted, remedy="Name a JSONL file")
-    near = (
-        did_you_mean(path.name, [file.name for file in path.parent.glob("*.jsonl")])
-        if os.path.isdir(path.parent)
-        else None
-    )
     return Problem(
-        f"there is no data file {pattern}", key=dotted, remedy=f"Did you mean {near!r}?" if near else None
+        f"there is no data file {pattern}", key=dotted, remedy=meant_file(path) or "Name a JSONL file"
     )
+
+
+def meant_file(path: Path) -> str | None:
+    """What was probably meant by the name of a JSONL file that is not there."""
+    if os.path.islink(path):
+        return f"It is a link to {os.readlink(path)}, which leads nowhere"
+    if not os.path.isdir(path.parent):
+        return f"There is no directory {path.parent}"
+    near = did_you_mean(path.name, [file.name for file in path.parent.glob("*.jsonl")])
+    return f"Did you mean {near!r}?" if near else None
 
 
 def json_pattern(directory: Path) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
+from engine.config.data_files import meant_file
 from engine.config.explain import show
 from engine.config.formats import json_remedy, other_format
 from engine.config.problems import ConfigError, Problem, did_you_mean
@@ -123,8 +124,7 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError as error:
-        near = did_you_mean(path.name, [file.name for file in path.parent.glob("*.jsonl")])
-        remedy = f"Did you mean {near!r}?" if near else "Name a JSONL file, relative to the config"
+        remedy = meant_file(path) or "Name a JSONL file, relative to the config"
         raise ConfigError([Problem("there is no such tasks file", file=path, remedy=remedy)]) from error
     except OSError as error:
         reason = error.strerror or type(error).__name__

@@ -106,6 +106,23 @@ async def test_a_config_is_refused_with_one_message(
     assert str(finding).isprintable()
 
 
+async def test_a_warm_up_longer_than_the_run_is_doubted(tmp_path: Path) -> None:
+    (tmp_path / "sft.toml").write_text(CONFIG.replace("batch_size = 2", "batch_size = 2\nwarmup_steps = 6"))
+    (tmp_path / "train.jsonl").write_text(f"{ROW}\n" * 12)
+    project = load(tmp_path / "sft.toml", working_dir=tmp_path)
+    [finding] = (await project.check()).findings
+    project.close()
+    assert (finding.severity, finding.line) == ("warning", 9)
+    assert "the run has 6 steps" in finding.text
+
+
+async def test_a_link_that_leads_nowhere_is_told_as_one(tmp_path: Path) -> None:
+    (tmp_path / "sft.toml").write_text(CONFIG)
+    (tmp_path / "train.jsonl").symlink_to("gone.jsonl")
+    [finding] = await errors_of(tmp_path)
+    assert finding.remedy == "It is a link to gone.jsonl, which leads nowhere"
+
+
 async def test_its_cost_is_told_and_held_against_the_budget(tmp_path: Path) -> None:
     spending = "[prices]\ntrained_million = 1000.0\n[budget]\nmax_cost = 0.05\n"
     (tmp_path / "sft.toml").write_text(CONFIG.replace('"local"', '"serverless"') + spending)

@@ -253,6 +253,9 @@ BROKEN: dict[str, tuple[Change, str]] = {
     "a group's grade without its attempts": (
         declared("@classmethod\n    async def grade_group(cls): return []"), "must take one argument"),
     "options of no type": (episode("MyOptions]", "5]"), "the options type of MyEpisode cannot be validated"),
+    "tasks behind a link that leads nowhere": (
+        all_of(made("tasks.jsonl", Path.unlink), made("tasks.jsonl", lambda at: at.symlink_to("gone.jsonl"))),
+        "a link to gone.jsonl, which leads nowhere"),
     "tasks in UTF-32": (again("utf-32", "tasks.jsonl"), "UTF-32"),
     "half a character in a task's id": (tasks('{"id": "a\\ud800", "question": "a"}\n'), "half of a surrogate pair"),
     # keys and values
