@@ -31,6 +31,19 @@ async def test_sampling_and_grading_have_limits_of_their_own() -> None:
     await bench.schedule.close()
 
 
+async def test_sampling_does_not_run_far_ahead_of_grading() -> None:
+    """Whoever waits to be graded keeps a sandbox."""
+    bench = Bench(groups_per_step=4, size=8, k=4, concurrent=4, grading=1, by_hand=True)
+    for group in range(20):
+        bench.open(group, "setup", "run")
+    collecting = asyncio.create_task(bench.schedule.collect())
+    for _ in range(20):
+        await settle()
+    assert 4 < len(bench.schedule._background) <= 4 + 4 + 1 + 4
+    collecting.cancel()
+    await bench.schedule.close()
+
+
 async def test_too_many_unusable_groups_in_a_row_end_the_step() -> None:
     bench = Bench(lambda g, a: 1.0, unusable=3)
     collected = await bench.schedule.collect()

@@ -85,7 +85,8 @@ class Schedule:
         self.frontier = 0  # groups with lower ids are trained on or rejected, and told
         self.unusable_groups = 0
         self.unusable_before_frontier = 0
-        self.slots = Slots(settings.max_concurrent_grading, self._slots_changed)
+        most = settings.max_concurrent_rollouts
+        self.slots = Slots(settings.max_concurrent_grading, self._slots_changed, ungraded=most)
         self.attempts_ended = 0
         self._next_group = 0
         self._consecutive_unusable = 0
@@ -263,9 +264,8 @@ class Schedule:
     def _give_guests(self) -> None:
         most = max(self._settings.max_concurrent_rollouts, self._settings.max_concurrent_evaluation)
         for key in self.slots.guests:
-            if self.slots.used >= most or self._given == SLOTS_A_TURN:
-                return
-            self._give(key)
+            if self.slots.used < most and self._given < SLOTS_A_TURN:
+                self._give(key)
 
     def _give_slots(self) -> None:
         limits = self._settings

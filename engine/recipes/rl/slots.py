@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 #: (group id, attempt)
 type Key = tuple[int, int]
 
 
 class Slots:
-    """Counts attempts; who gets a slot is decided elsewhere: ``changed`` is called whenever that may be decided anew."""
+    """Counts attempts; who gets a slot is decided elsewhere: ``changed`` is called whenever that may be decided anew.
+
+    ``ungraded``: so many attempts may wait to be graded; each further one, which keeps its sandbox, counts as a slot.
+    """
 
     def __init__(
-        self, grading: int, changed: Callable[[], None], clock: Callable[[], float] = time.monotonic
+        self,
+        grading: int,
+        changed: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        ungraded: int = sys.maxsize,
     ) -> None:
         self._changed, self._clock = changed, clock
+        self._most_ungraded, self._ungraded = ungraded, 0
         self.grading = asyncio.Semaphore(grading)
         self._setting = 0  # attempts being set up for the first time; a retry's set-up is not counted
         self._waiting: dict[Key, asyncio.Future[None]] = {}
@@ -32,8 +42,8 @@ class Slots:
 
     @property
     def used(self) -> int:
-        """Slots that are held."""
-        return len(self._running)
+        """Slots that are held, or kept free until graders have caught up."""
+        return len(self._running) + max(0, self._ungraded - self._most_ungraded)
 
     @property
     def waiting(self) -> list[Key]:
@@ -81,6 +91,22 @@ class Slots:
         self._changed()
         return slot
 
+    @asynccontextmanager
+    async def graded(self, waiting: Callable[[], None]) -> AsyncIterator[None]:
+        """A place among those that are graded."""
+        if self.grading.locked():
+            waiting()
+        self._ungraded += 1
+        try:
+            await self.grading.acquire()
+        finally:
+            self._ungraded -= 1
+            self._changed()
+        try:
+            yield
+        finally:
+            self.grading.release()
+
     def leave(self, key: Key) -> None:
         """Give up a slot, or the wait for one."""
         self.seconds()
@@ -109,12 +135,8 @@ class AttemptPlaces:
         finally:
             self._slots.leave(self._key)
 
-    @asynccontextmanager
-    async def grading(self, waiting: Callable[[], None]) -> AsyncIterator[None]:
-        if self._slots.grading.locked():
-            waiting()
-        async with self._slots.grading:
-            yield
+    def grading(self, waiting: Callable[[], None]) -> AbstractAsyncContextManager[None]:
+        return self._slots.graded(waiting)
 
     def over(self) -> None:
         """The first set-up is over, or the attempt."""
