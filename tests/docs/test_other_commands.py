@@ -42,7 +42,7 @@ EXAMPLE = "examples/in_process_direct/train.toml"
 #: Run by these tests, small.
 ELSEWHERE = {
     ".ci/run": "tests/house/test_ci_run.py::test_every_step_runs",
-    "uv run python examples/library/train_from_python.py --steps 8 --until 0.9": (
+    "uv run python examples/library/train_from_python.py --steps 16 --until 0.9": (
         "tests/project/test_library.py::test_the_example_runs"
     ),
     "uv run python -m tests.faults.kill_blaxel": "tests/blaxel/test_fault_runs.py::test_killed_while_it_creates",

@@ -6,8 +6,12 @@ import re
 from pathlib import Path
 
 import pytest
+import typer
 
+from engine.config import catalog
 from engine.project import load
+from loops_tui.cli import app
+from tests.docs.commands import PAGES
 from tools import settings_docs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,6 +35,26 @@ def test_every_page_is_listed_and_links_lead_somewhere() -> None:
         assert page.name == "README.md" or f"({page.name})" in index
         for link in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
             assert "://" in link or (page.parent / link).exists(), f"{page.name}: {link}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}/{page.name}")
+def test_options_and_settings_that_are_named_are_there(page: Path) -> None:
+    text = re.sub(
+        r"^ *```(?:python|text|toml)\n.*?^ *```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE
+    )
+    recipes = ("rl", "sft")
+    keys = {*re.findall(r"--set '?([\w.]+)=", text)}
+    keys |= {f"{table}.{key}" for table, key in re.findall(r"`\[([\w.]+)\] (\w+)", text)}
+    assert {key for key in keys if not any(catalog.setting(key, recipe) for recipe in recipes)} == set()
+    tables = {table.name for recipe in recipes for table in catalog.tables(recipe)}
+    assert {*re.findall(r"`\[([\w.]+)\]`", text)} - tables == set()
+
+    text = re.sub(r"uv run python .*", "", text)  # another program's options
+    if page.name not in ("benchmarks.md", "building.md"):
+        root = typer.main.get_command(app)
+        commands = [root, *getattr(root, "commands", {}).values()]
+        options = {name for command in commands for option in command.params for name in option.opts}
+        assert {*re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)} - options == set()
 
 
 def test_the_episode_of_its_page_loads(tmp_path: Path) -> None:
