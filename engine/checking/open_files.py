@@ -26,9 +26,8 @@ def check_open_files(project: Project, report: CheckReport) -> None:
     limit, (_, most) = allowed(), resource.getrlimit(resource.RLIMIT_NOFILE)  # a run raises its limit
     attempts = project.rl.max_concurrent_rollouts
     table = project.rl.runtime.config.sandbox
-    sandboxes = (
-        attempts + project.rl.setups_ahead + project.rl.max_concurrent_grading if table is not None else 0
-    )
+    alive = 2 * attempts + project.rl.setups_ahead + project.rl.max_concurrent_grading
+    sandboxes = alive if table is not None else 0
     creates = min(attempts, SandboxSettings().max_concurrent_creates) if sandboxes else 0
     needed = open_files_needed(attempts, sandboxes, creates)
     if needed <= limit:
@@ -51,7 +50,8 @@ def check_open_files(project: Project, report: CheckReport) -> None:
 def open_files_needed(attempts: int, sandboxes: int, creates: int) -> int:
     """Open files of the engine's process with so many attempts sampling at once (an estimate; see the constants).
 
-    ``sandboxes``: of attempts that sample, are set up ahead or graded. ``creates``: sandboxes being made at once.
+    ``sandboxes``: of attempts that sample, wait to be graded (as many), are set up ahead or graded. ``creates``:
+    sandboxes being made at once.
     """
     return (
         FILES_OF_A_RUN

@@ -240,7 +240,8 @@ class TrainingSettings(Section):
         None,
         ge=1,
         le=100_000,
-        description="Attempts that may be graded at the same time. Default: max_concurrent_rollouts.",
+        description="Attempts that may be graded at the same time; fewer sample while more than max_concurrent_rollouts "
+        "wait for it. Default: max_concurrent_rollouts.",
     )
     setups_ahead: int | None = Field(
         None,

@@ -99,7 +99,11 @@ class EvalSettings(Section):
     )
     seed: int = Field(0, ge=0, le=2**31 - 1, description="Seed of the evaluation's sampling requests.")
     max_concurrent: int | None = Field(
-        None, ge=1, le=100_000, description="Attempts at the same time. Default: as in training."
+        None,
+        ge=1,
+        le=100_000,
+        description="Attempts at the same time, those of training that go on beside them included. Default: as in "
+        "training.",
     )
 
 
