@@ -12,7 +12,7 @@ import base64
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,13 +28,11 @@ class Copied:
     ok: bool = True
 
 
-async def copy_text(
-    text: str, file: Path, send_osc52: Callable[[str], None], environ: Mapping[str, str] = os.environ
-) -> Copied:
+async def copy_text(text: str, file: Path, send_osc52: Callable[[str], None]) -> Copied:
     """Copy ``text`` by the best way there is; ``file`` takes what fits no other way. Never raises."""
     size = _size(text)
     refused = ""
-    if environ.get("TMUX") and shutil.which("tmux"):
+    if os.environ.get("TMUX") and shutil.which("tmux"):
         problem = await asyncio.to_thread(_to_tmux, text)
         if problem is None:
             return Copied(f"{size} are in tmux's buffer (prefix ] pastes)")

@@ -55,9 +55,9 @@ REASONS = {
 }
 
 
-def run_state(state: RunState, short: bool = False) -> Line:
+def run_state(state: RunState) -> Line:
     glyph, word, tone = RUN_STATES[state]
-    return ((glyph, tone),) if short else ((f"{glyph} {word}", tone),)
+    return ((f"{glyph} {word}", tone),)
 
 
 def group_state(row: GroupRow) -> Line:

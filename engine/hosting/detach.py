@@ -36,7 +36,6 @@ def detach_run(
     overrides: Sequence[str],
     project_dir: Path,
     *,
-    timeout: float = CLAIM_SECONDS,
     resume: str | None = None,
 ) -> str:
     """Start a detached run, or go on with the run ``resume``, and return its id once it is claimed. Blocks, bounded.
@@ -73,7 +72,7 @@ def detach_run(
         # Through a pipe, not in the arguments: overrides may hold what a process list should not show.
         process.stdin.write(json.dumps(request).encode())
         process.stdin.close()
-        said = _read_line(report_read, time.monotonic() + timeout)
+        said = _read_line(report_read, time.monotonic() + CLAIM_SECONDS)
     except BrokenPipeError:
         said = None
     except KeyboardInterrupt:
@@ -86,7 +85,7 @@ def detach_run(
         if process.poll() is None:
             process.terminate()
             raise DetachFailed(
-                f"the detached run did not begin within {timeout:.0f} s; see {log_path}", FAILED
+                f"the detached run did not begin within {CLAIM_SECONDS:.0f} s; see {log_path}", FAILED
             )
         raise DetachFailed(f"the detached process ended before its run had begun; see {log_path}", FAILED)
     if "run" not in said:

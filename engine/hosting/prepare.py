@@ -104,13 +104,13 @@ def _own_server(project_dir: Path) -> AbstractAsyncContextManager[LoopsEndpoint]
     return local_loops(project_dir)
 
 
-def now_and_then(told: Callable[[str], None], seconds: float = PROGRESS_SECONDS) -> Callable[[str], None]:
-    """``told``, but of what comes often only one every so many seconds, and nothing before the first are over."""
+def now_and_then(told: Callable[[str], None]) -> Callable[[str], None]:
+    """``told``, but of what comes often only one every PROGRESS_SECONDS, and nothing before the first are over."""
     said_at = time.monotonic()
 
     def tell(how_far: str) -> None:
         nonlocal said_at
-        if time.monotonic() - said_at >= seconds:
+        if time.monotonic() - said_at >= PROGRESS_SECONDS:
             said_at = time.monotonic()
             told(how_far)
 

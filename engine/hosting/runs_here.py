@@ -40,9 +40,8 @@ class RunsHere:
 
     can_hand_over = True
 
-    def __init__(self, project_dir: Path, *, kind: str = "app", train: Train | None = None) -> None:
+    def __init__(self, project_dir: Path, *, train: Train | None = None) -> None:
         self._project_dir = project_dir
-        self._kind = kind
         self._train = train
         self._loop = EngineLoop()
         self._server = LocalServer(project_dir)
@@ -164,7 +163,7 @@ class RunsHere:
                     project,
                     self._project_dir,
                     self._server,
-                    kind=self._kind,
+                    kind="app",
                     train=self._train,
                     resumption=resumption,
                 )

@@ -116,8 +116,6 @@ class LeaseKeeper:
         group_id: int | None = None,
         attempt: int | None = None,
         tries: int = 1,
-        labels: Mapping[str, str] | None = None,
-        env: Mapping[str, str] | None = None,
         ttl_seconds: float | None = None,
         seconds: float | None = None,
     ) -> Leased:
@@ -133,14 +131,7 @@ class LeaseKeeper:
         # Where the provider has limits, they say how many are made at once: one that waits for room must not keep others.
         async with self._creating if self._pace is None else contextlib.nullcontext():
             while True:
-                spec = self._spec(
-                    group_id=group_id,
-                    attempt=attempt,
-                    tries=tries,
-                    labels=labels,
-                    env=env,
-                    ttl_seconds=ttl_seconds,
-                )
+                spec = self._spec(group_id, attempt, tries, ttl_seconds)
                 try:
                     return await self._create(spec, group_id, attempt, clock)
                 except TransientError as error:
@@ -157,17 +148,10 @@ class LeaseKeeper:
                         number += 1
 
     def _spec(
-        self,
-        *,
-        group_id: int | None,
-        attempt: int | None,
-        tries: int,
-        labels: Mapping[str, str] | None,
-        env: Mapping[str, str] | None,
-        ttl_seconds: float | None,
+        self, group_id: int | None, attempt: int | None, tries: int, ttl_seconds: float | None
     ) -> SandboxSpec:
         name = new_name(self._run_id or "none", group_id, attempt, tries)
-        own = {
+        labels = {
             LABEL_PROJECT: self._project,
             LABEL_RUN: self._run_id or "none",
             LABEL_HOST: self._host_id or "none",
@@ -175,12 +159,11 @@ class LeaseKeeper:
         }
         return SandboxSpec(
             name,
-            {**(labels or {}), **own},
-            self._settings.image,
-            self._settings.memory_mb,
-            self._settings.ttl_seconds if ttl_seconds is None else ttl_seconds,
-            dict(env or {}),
-            self._settings.region,
+            labels,
+            image=self._settings.image,
+            memory_mb=self._settings.memory_mb,
+            ttl_seconds=self._settings.ttl_seconds if ttl_seconds is None else ttl_seconds,
+            region=self._settings.region,
         )
 
     async def _create(

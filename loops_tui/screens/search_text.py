@@ -16,6 +16,7 @@ from loops_tui.widgets.wrapping import wrap
 from loops_tui.wording import number, words
 
 LIMIT = 200  # hits that are listed; a search with more is to be narrowed down
+LEAD = 12  # characters before a snippet's first match
 _MARKED = re.compile(f"{HIT_START}([^{HIT_END}]*){HIT_END}")
 
 PLACE = Column("place", "attempt", 10)
@@ -86,12 +87,12 @@ def snippet(text: str) -> Line:
     return tuple(span for span in spans if span[0])
 
 
-def from_first_hit(line: Line, lead: int = 12) -> Line:
-    """The line with at most ``lead`` characters before its first match: it must be seen in a narrow column."""
-    if not line or line[0][1] is Tone.MATCH or len(line[0][0]) <= lead:
+def from_first_hit(line: Line) -> Line:
+    """The line with a few characters before its first match: it must be seen in a narrow column."""
+    if not line or line[0][1] is Tone.MATCH or len(line[0][0]) <= LEAD:
         return line
     text, tone = line[0]
-    return (("…" + text[-lead:], tone), *line[1:])
+    return (("…" + text[-LEAD:], tone), *line[1:])
 
 
 def snippet_lines(text: str, width: int) -> list[Line]:

@@ -104,10 +104,10 @@ def _cell_mark(char: str) -> str:
     return mark if len(mark) == 1 else "\ufffd"
 
 
-def safe_lines(text: str, limit: int | None = None) -> Iterator[str]:
+def safe_lines(text: str) -> Iterator[str]:
     """The lines of ``text``, each made safe. Only a line feed ends a line; other separators show as marks."""
     for line in text.split("\n"):
-        yield safe(line[:-1] if line.endswith("\r") else line, limit)
+        yield safe(line[:-1] if line.endswith("\r") else line)
 
 
 def safe_block(text: str) -> str:
@@ -116,6 +116,6 @@ def safe_block(text: str) -> str:
     return "\n".join("\t".join(_marked(cell) for cell in line.split("\t")) for line in lines)
 
 
-def safe_rich(text: str, style: str = "", limit: int | None = None) -> Text:
+def safe_rich(text: str, limit: int | None = None) -> Text:
     """Safe text as a Rich ``Text``: brackets stay brackets, no markup is read."""
-    return Text(safe(text, limit), style=style, no_wrap=True, end="")
+    return Text(safe(text, limit), no_wrap=True, end="")

@@ -35,6 +35,7 @@ MARK = "LTUI_EXEC"
 GRACE_SECONDS = 15.0
 """What is waited beyond a command's deadline for the service to have ended it."""
 _SHORT_SECONDS = 30.0
+_SHORT_TRIES = 3
 _SHOWN_BYTES = 64 * 1024
 """What an answer holds of each stream, at most; the whole is asked for separately."""
 _KEPT_BYTES = 4 * 1024 * 1024
@@ -98,7 +99,7 @@ class Commands:
             return await self._result(name, ended, order, "killed", seconds=seconds)
         return await self._result(name, ended, order, "completed", int(ended.exit_code), seconds=seconds)
 
-    async def short(self, line: str, doing: str, *, tries: int = 3) -> ProcessResponse:
+    async def short(self, line: str, doing: str) -> ProcessResponse:
         """A quick command of our own that does no harm when it runs twice. Raises ProviderError."""
         request = {
             "command": f"exec /bin/sh -c {shlex.quote(line)}",
@@ -106,7 +107,10 @@ class Commands:
             "timeout": int(_SHORT_SECONDS),
         }
         done = await self.link.ask(
-            doing, lambda: self.link.box.process.exec(request), seconds=_SHORT_SECONDS + 15, tries=tries
+            doing,
+            lambda: self.link.box.process.exec(request),
+            seconds=_SHORT_SECONDS + 15,
+            tries=_SHORT_TRIES,
         )
         if done.status == "running":
             raise TransientError(
