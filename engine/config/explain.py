@@ -31,6 +31,7 @@ _WANTED = {
     "finite_number": "a finite number",
 }
 _ECHO = ("extra_forbidden", "missing")
+_ALSO_CALLED = {"deployment": "dedicated"}  # by the SDK, and by BASETEN_LOOPS_SCOPE
 _ONE_TABLE = "In TOML: one pair of brackets around its name, not two"
 _MOST_LISTED = 12
 _MOST_TOLD = 100  # a file that is no config at all can have a hundred thousand unknown keys
@@ -119,7 +120,7 @@ def _explain_one(detail: ErrorDetails, model: type[BaseModel]) -> Problem:
         if key == "recipe":
             expected = " or ".join(f"'{recipe}'" for recipe in RECIPES)
         options = [option.strip(" '\"") for option in expected.replace(" or ", ", ").split(", ")]
-        meant = did_you_mean(given, options) if isinstance(given, str) else None
+        meant = did_you_mean(_ALSO_CALLED.get(given, given), options) if isinstance(given, str) else None
         remedy = f'Did you mean "{meant}"?' if meant else f"It can be {expected}"
         return Problem(f"{named(key)} cannot be {show(given)}", key=key, remedy=remedy)
     if kind in _WANTED:

@@ -134,7 +134,14 @@ BROKEN: dict[str, tuple[Change, str]] = {
     "a table twice, once dotted": (
         config('recipe = "rl"', 'recipe = "rl"\nmodel.seed = 1'), "cannot declare [model] twice"),
     "a Windows path": (config('"tasks.jsonl"', '"C:\\tasks.jsonl"'.replace("\\t", "\\q")), "two backslashes"),
+    "a comma at a table's end": (kwargs("enable_thinking = false,"), "No comma before the }"),
+    "a table in braces over two lines": (kwargs("\n enable_thinking = false"), "stands on one line"),
+    "a heading that is not closed": (config("[training]", "[training"), "Close the bracket"),
+    "a decimal comma": (config("max_steps = 3", "max_steps = 3\nlearning_rate = 0,001"), "a point, not a comma"),
+    "a semicolon": (config("max_steps = 3", "max_steps = 3;"), "without ;"),
+    "two keys on a line": (config("max_steps = 3", "max_steps = 3 seed = 1"), "on a line of its own"),
     # words of other tools
+    "the scope's name in the SDK": (config('"local"', '"deployment"'), 'Did you mean "dedicated"?'),
     "a rate by another word": (config("max_steps = 3", "max_steps = 3\nlr = 0.1"), "[training] learning_rate"),
     "a group by another word": (config("max_steps = 3", "max_steps = 3\nnum_generations = 8"), "[training] group_size"),
     "epochs": (config("max_steps = 3", "max_steps = 3\nnum_train_epochs = 8"), "[training] max_steps"),
