@@ -41,8 +41,8 @@ class OpenTrial(Protocol):
         """Say something and wait for the reply; where it fails, the conversation is as before."""
         ...
 
-    def attempt(self, task: int, held_out: bool, told: Told) -> TrialAttempt:
-        """Let the weights attempt task number ``task`` (from 0) of the config's tasks, or of its held-out ones."""
+    def attempt(self, task: int, told: Told) -> TrialAttempt:
+        """Let the weights attempt task number ``task`` (from 0) of the config's tasks."""
         ...
 
     def close(self) -> None:

@@ -82,11 +82,10 @@ class TrialFromHere:
     def say(self, text: str) -> Said:
         return self._carry_out(lambda: self._trial.say(text))
 
-    def attempt(self, task: int, held_out: bool, told: Told) -> TrialAttempt:
+    def attempt(self, task: int, told: Told) -> TrialAttempt:
         return self._carry_out(
             lambda: self._trial.attempt(
                 task,
-                held_out=held_out,
                 changed=lambda state: told(str(state)),
                 log=lambda level, text: told(f"{level}: {text}"),
             )

@@ -66,7 +66,6 @@ class TrialScreen(ModalScreen[None]):
         opener: Opener,
         *,
         tasks: bool = False,
-        held_out: bool = False,
         first: str = "",
     ) -> None:
         """``first``: the first thing to say, or the first task to attempt; empty: none."""
@@ -74,7 +73,7 @@ class TrialScreen(ModalScreen[None]):
         self._name = name
         self._opener = opener
         self._sampling: dict[str, str] = {}
-        self._tasks, self._held_out, self._first = tasks, held_out, first
+        self._tasks, self._first = tasks, first
         self._trial: OpenTrial | None = None
         self._left = False
         self._busy = "starting a sampler"
@@ -206,7 +205,7 @@ class TrialScreen(ModalScreen[None]):
             loop.call_soon_threadsafe(self._set_busy, f"task {task}: {safe(what, 60)}")
 
         try:
-            done = await asyncio.to_thread(trial.attempt, task, self._held_out, told)
+            done = await asyncio.to_thread(trial.attempt, task, told)
         except ActFailed as error:
             self._tell(str(error), Tone.BAD)
         else:

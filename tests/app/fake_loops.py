@@ -104,8 +104,8 @@ class FakeTrial:
             return Said("", None, 19, 21, truncated=False, tool_calls=[call])
         return Said(f"you said {text}", None, 4, 12, truncated=True)
 
-    def attempt(self, task: int, held_out: bool, told: Told) -> TrialAttempt:
-        self._loops._act("attempt", task, held_out, told=told)
+    def attempt(self, task: int, told: Told) -> TrialAttempt:
+        self._loops._act("attempt", task, told=told)
         turns = [
             {"role": "user", "content": "Sum \x1b[31mthem"},
             {"role": "assistant", "content": None, "tool_calls": [{"name": "shell", "arguments": "{}"}]},

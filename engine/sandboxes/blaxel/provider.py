@@ -54,8 +54,6 @@ long after the request was sent."""
 _CONFIRM_SECONDS = 45.0
 _PAGE = 100
 _MAX_PAGES = 10_000
-#: Threads that build clients; more would only fight over the interpreter's lock with the event loop.
-_BUILDERS = 2
 _CLOSE_SECONDS = 10.0
 _OVER = frozenset({"TERMINATED"})
 _WORDS = {"DEPLOYED": "running", "DELETING": "ending", "TERMINATED": "ended", "FAILED": "failed"}
