@@ -18,6 +18,8 @@ from engine.config.durations import parse_duration
 Scope = Literal["local", "serverless", "dedicated"]
 Loss = Literal["importance_sampling", "ppo", "cispo", "dro", "dppo"]
 
+MOST_ENV_KIB = 96  # a sandbox's variables go to it in one message
+
 DEFAULT_FACTORY = "engine.episodes:create_runtime"
 COOKBOOK_FACTORY = "loops_cookbook.episodes:create_runtime"
 _EPISODE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
@@ -81,6 +83,12 @@ class SandboxTable(Section):
         wrong = next((name for name in value if not name or re.search(r"[=\s]", name)), None)
         if wrong is not None:
             raise ValueError(f"cannot hold {wrong!r}, which is no name of a variable")
+        if (
+            kib := sum(len(f"{name}{text}".encode()) for name, text in value.items()) // 1024
+        ) >= MOST_ENV_KIB:
+            raise ValueError(
+                f"holds {kib} KiB, and {MOST_ENV_KIB} KiB are the most: give large values as files"
+            )
         return value
 
     @field_validator("ttl")

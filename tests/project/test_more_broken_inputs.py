@@ -275,6 +275,7 @@ BROKEN: dict[str, tuple[Change, str]] = {
     "clipping below nothing": (loss("clip_low_threshold = -0.2"), "at least 0, not -0.2"),
     "a mask above one": (loss("dppo_mask_high = 2", "dppo"), "from 0 to 1, not 2"),
     "a blank in a variable's name": (added(f'{SANDBOX}env = {{ "A B" = "x" }}\n'), "'A B'"),
+    "variables without end": (added(f'{SANDBOX}env = {{ A = "{LONG}" }}\n'), "give large values as files"),
     "a line end in a variable's name": (added(f'{SANDBOX}env = {{ "A\\nB" = "x" }}\n'), "A\\nB"),
     # .env files
     "a NUL in a .env file": (env(b"A=1\nB=x\x00y\n"), ".env:2: "),
