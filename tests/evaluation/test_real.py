@@ -283,7 +283,7 @@ def test_weights_are_held_open_for_the_application_and_released(made: tuple[Path
         )
         trial.use(TrialSampling(seed=1, max_tokens=4))
         assert trial.say("Name the hidden game.").tokens > 0
-        assert trial.attempt(0, False, said.append).task_id == "hidden_game"
+        assert trial.attempt(0, said.append).task_id == "hidden_game"
         trial.close()
         assert said[-1].endswith("is released")
         with pytest.raises(ActFailed, match="has no saved checkpoint"):
