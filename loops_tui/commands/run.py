@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from engine.config.report import CheckReport
     from engine.hosting.headless import HeadlessEnd
     from engine.store.leases import LeaseCounts
-    from engine.store.rows import RunRow
+    from engine.store.rows import CheckRow, RunRow
 
 DEMO_EXAMPLE = "in_process_direct"
 
@@ -41,6 +41,7 @@ def check(config: str, overrides: Sequence[str], out: Output) -> int:
         raise
     for line in project.describe():  # at once: what follows may have to wait for a tokenizer or for Loops
         out.line(line)
+    before = _check_before(here, project.path)
     try:
         report = asyncio.run(check_project(project, here, now_and_then(out.note)))
     finally:
@@ -48,8 +49,33 @@ def check(config: str, overrides: Sequence[str], out: Output) -> int:
     for line in report.describe():
         out.line(line)
     out.value({"config": str(project.path), **report.to_json()})
+    if before is not None:
+        _say_since(before, report, out)
     out.note(_verdict(report))
     return DONE if report.ok else BAD_INPUT
+
+
+def _check_before(here: Path, config: Path) -> CheckRow | None:
+    """The newest stored check of a config."""
+    from engine.store.errors import StoreError
+    from engine.store.store import Store
+
+    try:
+        if not Store.exists(here):
+            return None
+        with Store.open(here) as store:
+            return next(iter(store.reader().checks(str(config), 1)), None)
+    except StoreError:
+        return None  # the check itself says what is wrong with the store
+
+
+def _say_since(before: CheckRow, report: CheckReport, out: Output) -> None:
+    from engine.checking.since import since
+
+    if changes := since(before, report):
+        out.note("Since the check before:")
+        for change in changes:
+            out.note(f"  {change}")
 
 
 def _verdict(report: CheckReport) -> str:

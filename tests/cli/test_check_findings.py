@@ -45,6 +45,19 @@ def test_an_override_that_is_wrong_is_a_finding_of_the_same_form(call: Call, pro
 
 
 @pytest.mark.skipif(not shipped_models(), reason="the shipped model is not here")
+def test_what_differs_from_the_check_before_is_told(call: Call, project_dir: Path) -> None:
+    write_project(project_dir)
+    first = call("check", "train.toml")
+    again = call("check", "train.toml")
+    assert "Since the check before" not in first.err + again.err
+    changed = call("check", "train.toml", "--set", "training.loss=ppo", "--set", "sampling.top_p=0.9")
+    told = changed.err[changed.err.index("Since the check before:") :].splitlines()
+    assert told[1] == "  - Loss: cispo"
+    assert told[2].startswith("  + warning: override sampling.top_p: [sampling] top_p = 0.9 biases")
+    assert told[3:] == ["  + Loss: ppo", "The check found no error, and 1 warning."]
+
+
+@pytest.mark.skipif(not shipped_models(), reason="the shipped model is not here")
 @pytest.mark.parametrize("damage", ["a file for .loops", "a store that is none"])
 def test_a_store_that_cannot_be_written_does_not_cost_the_report(
     call: Call, project_dir: Path, damage: str
