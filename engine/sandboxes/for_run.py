@@ -59,18 +59,22 @@ def limits_of(settings: SandboxSettings, blaxel: BlaxelSettings | None) -> PaceL
     return PaceLimits(blaxel.max_live, blaxel.creates_per_second)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class AttemptSandboxes:
-    """One try's sandbox (the ``SandboxSource`` of ``engine.episodes.runtime``)."""
+    """An attempt's sandboxes, one after another (the ``SandboxSource`` of ``engine.episodes.runtime``)."""
 
     keeper: LeaseKeeper
     group_id: int
     attempt: int
     log: Callable[[str, str], None]
+    asked_for: int = 0
 
     async def acquire(self, seconds: float | None = None) -> Leased:
         """Creating it may take ``seconds``. Raises ProviderError or StoreError."""
-        return await self.keeper.acquire(group_id=self.group_id, attempt=self.attempt, seconds=seconds)
+        self.asked_for += 1
+        return await self.keeper.acquire(
+            group_id=self.group_id, attempt=self.attempt, number=self.asked_for, seconds=seconds
+        )
 
     async def release(self, leased: Leased) -> None:
         """Never raises for a provider's failure: the lease stays on the list as lost, and the log says so."""

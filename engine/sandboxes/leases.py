@@ -115,11 +115,11 @@ class LeaseKeeper:
         *,
         group_id: int | None = None,
         attempt: int | None = None,
-        tries: int = 1,
+        number: int = 1,
         ttl_seconds: float | None = None,
         seconds: float | None = None,
     ) -> Leased:
-        """A fresh sandbox for an attempt's ``tries``-th try; ``ttl_seconds`` overrides the settings'.
+        """A fresh sandbox, the attempt's ``number``-th; ``ttl_seconds`` overrides the settings'.
 
         A creation that fails for a passing reason is tried again under a new name; all tries together may take
         ``seconds``, waiting for room not counted. One that the provider's limits refuse waits for room again, for as
@@ -127,11 +127,11 @@ class LeaseKeeper:
         intent cannot be stored (then nothing was created).
         """
         clock = _CreateClock(seconds)
-        number, until = 1, time.monotonic() + (ttl_seconds or self._settings.ttl_seconds or ROOM_SECONDS)
+        tries, until = 1, time.monotonic() + (ttl_seconds or self._settings.ttl_seconds or ROOM_SECONDS)
         # Where the provider has limits, they say how many are made at once: one that waits for room must not keep others.
         async with self._creating if self._pace is None else contextlib.nullcontext():
             while True:
-                spec = self._spec(group_id, attempt, tries, ttl_seconds)
+                spec = self._spec(group_id, attempt, number, ttl_seconds)
                 try:
                     return await self._create(spec, group_id, attempt, clock)
                 except TransientError as error:
@@ -140,22 +140,22 @@ class LeaseKeeper:
                     limited = self._pace is not None and self._pace.concerns(error)
                     if self._pace is not None and limited:
                         await self._pace.slow_down(error)  # which makes the next one wait
-                    if (time.monotonic() > until) if limited else (number == CREATE_TRIES):
+                    if (time.monotonic() > until) if limited else (tries == CREATE_TRIES):
                         raise
                     self._tell(f"sandbox {spec.name}: creation failed, trying again: {error}")
                     if not limited:
-                        await asyncio.sleep(_pause(number, error))
-                        number += 1
+                        await asyncio.sleep(_pause(tries, error))
+                        tries += 1
 
     def _spec(
-        self, group_id: int | None, attempt: int | None, tries: int, ttl_seconds: float | None
+        self, group_id: int | None, attempt: int | None, number: int, ttl_seconds: float | None
     ) -> SandboxSpec:
-        name = new_name(self._run_id or "none", group_id, attempt, tries)
+        name = new_name(self._run_id or "none", group_id, attempt, number)
         labels = {
             LABEL_PROJECT: self._project,
             LABEL_RUN: self._run_id or "none",
             LABEL_HOST: self._host_id or "none",
-            LABEL_ATTEMPT: "none" if group_id is None else f"{group_id}.{attempt or 0}.{tries}",
+            LABEL_ATTEMPT: "none" if group_id is None else f"{group_id}.{attempt or 0}.{number}",
         }
         return SandboxSpec(
             name,

@@ -33,10 +33,13 @@ def check_name(name: str) -> str:
     return name
 
 
-def new_name(run_id: str, group_id: int | None = None, attempt: int | None = None, tries: int = 1) -> str:
-    """A fresh name such as ``ltui-k3f9-g12a3t1-x7c2q9ab``: a person can tell whose it is, nobody has it already."""
+def new_name(run_id: str, group_id: int | None = None, attempt: int | None = None, number: int = 1) -> str:
+    """A fresh name such as ``ltui-k3f9-g12a3t1-x7c2q9ab``: a person can tell whose it is, nobody has it already.
+
+    ``number``: which of the attempt's sandboxes; a retry has its own, and so has grading in a fresh one.
+    """
     suffix = re.sub(r"[^a-z0-9]+", "", run_id.rsplit("-", 1)[-1].lower())[:8] or "run"
-    place = "" if group_id is None else f"-g{group_id}a{attempt or 0}t{tries}"
+    place = "" if group_id is None else f"-g{group_id}a{attempt or 0}t{number}"
     rest = "".join(secrets.choice(_ALPHABET) for _ in range(_RANDOM))
     return check_name(f"{NAME_PREFIX}-{suffix}{place[:20]}-{rest}")
 

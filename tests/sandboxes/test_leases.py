@@ -18,6 +18,7 @@ from engine.sandboxes import (
     TransientError,
 )
 from engine.sandboxes.cleanup import cleanup
+from engine.sandboxes.for_run import AttemptSandboxes
 from engine.sandboxes.leases import LeaseKeeper
 from engine.sandboxes.naming import project_label
 from engine.store import Store, StoreError
@@ -73,7 +74,7 @@ async def settled(store: Store, keeper: LeaseKeeper) -> list[str]:
 async def test_the_story_of_a_lease(
     store: Store, fake: FakeProvider, keeper: LeaseKeeper, project: Path
 ) -> None:
-    leased = await keeper.acquire(group_id=12, attempt=3, tries=2, ttl_seconds=60)
+    leased = await keeper.acquire(group_id=12, attempt=3, number=2, ttl_seconds=60)
     (row,) = store.reader().leases("run-1", [LeaseState.ACTIVE])
     assert (row.name, row.provider, row.isolation, row.group_id, row.attempt) == (
         leased.name,
@@ -131,6 +132,15 @@ async def test_without_a_journal_nothing_is_created(
     with pytest.raises(StoreError, match="full"):
         await keeper.acquire()
     assert (fake.boxes, fake.releases) == ({}, [])
+
+
+async def test_each_sandbox_of_an_attempt_has_its_own_number(fake: FakeProvider, keeper: LeaseKeeper) -> None:
+    source = AttemptSandboxes(keeper, 12, 3, lambda level, text: None)
+    for number in (1, 2):  # a try, and its retry
+        leased = await source.acquire()
+        assert f"-g12a3t{number}-" in leased.name
+        assert fake.boxes[leased.name]["ltui-attempt"] == f"12.3.{number}"
+        await source.release(leased)
 
 
 async def test_a_passing_failure_is_tried_again_under_a_new_name(
