@@ -36,8 +36,9 @@ GROUPS_PER_STEP = 8
 STEPS = 14
 
 _TASKS = (
-    ("rename-log", "Rename app.log to old.log and leave an empty app.log behind."),
+    # the task of the group in the pictures: the one that the sample's transcript solves
     ("count-errors", "Write the number of lines with ERROR in app.log into count.txt."),
+    ("rename-log", "Rename app.log to old.log and leave an empty app.log behind."),
     ("sum-column", "Sum the second column of sales.csv into total.txt."),
     ("sort-names", "Sort names.txt alphabetically in place, without duplicates."),
     ("split-config", "Move the [cache] section of app.ini into cache.ini."),
@@ -302,7 +303,8 @@ def _open_group(
             item.started_at, item.turns = now - 3.5, 1 + attempt % 2
             item.sampled_tokens, item.prompt_tokens, item.segments = 60 + 9 * attempt, 800, 1
         if attempt_state is AttemptState.DONE:
-            item.reward, item.ended_at, item.ending, item.turns = float(attempt != 3), now - 1, "solved", 3
+            item.reward, item.ended_at, item.turns = float(attempt != 3), now - 1, 3
+            item.ending = "solved" if item.reward else "wrong_answer"
             item.timeline = {
                 "provisioning": [now - 3.5, now - 3.3, 0.2],
                 "setup": [now - 3.3, now - 3.1, 0.2],
@@ -312,7 +314,7 @@ def _open_group(
             }
             item.advantage = round(item.reward - 0.875, 4) if ready else None
             recorder.transcript(
-                TranscriptRow(run_id, group_id, attempt, task_id, item.reward, "solved",
+                TranscriptRow(run_id, group_id, attempt, task_id, item.reward, item.ending,
                               transcript_turns(text, bool(item.reward), 15, rng))
             )  # fmt: skip
         if attempt_state is AttemptState.LOST:
@@ -333,7 +335,9 @@ def _past_runs(store: Store, root: Path, now: float, rng: random.Random) -> None
     for run_id, name, state, steps, age, took, unusable, error, last in past:
         created = now - age
         host = HostRow(f"host-{run_id}", 1, 0.0, "elsewhere", "headless", created, created + took)
-        row = run_row(run_id, name, RunState.CREATED, root, created_at=created, max_steps=max(20, steps))
+        row = run_row(
+            run_id, name, RunState.CREATED, root, created_at=created, max_steps=40 if steps > 20 else 20
+        )
         rate = 0.001 if state is RunState.STOPPED else 0.003  # learned too slowly, and was begun again
         row.config_toml = f'recipe = "rl"\n\n[training]\nlearning_rate = {rate}\n'
         if state is RunState.FAILED:  # its Loops run was not deactivated
