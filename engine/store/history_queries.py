@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from engine.store.hosts import marks
-from engine.store.leases import LeaseCounts
 from engine.store.rows import FINAL_STATES, CheckpointState, GroupRow, RunRow, RunState
 
 _FINAL = tuple(str(state) for state in sorted(FINAL_STATES))
@@ -79,16 +78,6 @@ class HistoryQueries:
         with self._reading() as connection:
             rows = connection.execute(sql, (str(CheckpointState.SAVED),))
             return {row[0]: LastCheckpoint(row[1], row[2]) for row in rows}
-
-    def lease_counts_of(self: _Reading, run_id: str) -> LeaseCounts:
-        """The sandboxes that one run may have right now."""
-        with self._reading() as connection:
-            row = connection.execute(
-                "SELECT count(*) FILTER (WHERE state != 'lost'), count(*) FILTER (WHERE state = 'lost') "
-                "FROM leases WHERE state != 'released' AND run_id = ?",
-                (run_id,),
-            ).fetchone()
-            return LeaseCounts(row[0], row[1])
 
     def record_size(self: _Reading, run_id: str) -> RecordSize:
         """How much the store holds of a run."""

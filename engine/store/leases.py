@@ -88,7 +88,7 @@ class LeaseQueries:
             if LeaseState.RELEASED not in states:
                 wheres.append(
                     "state != 'released'"
-                )  # says to SQLite that the index of open leases has them all
+                )  # so SQLite knows that the index of open leases has them all
         where = f"WHERE {' AND '.join(wheres)}" if wheres else ""
         return self._rows(LeaseRow, f"SELECT * FROM leases {where} ORDER BY created_at, name", values)
 

@@ -19,13 +19,11 @@ from engine.store.resume import last_checkpoint
 from engine.store.rows import (
     FINAL_STATES,
     AttemptRow,
-    AttemptState,
     CheckpointRow,
     CheckRow,
     CommandRow,
     EvalRow,
     GroupRow,
-    GroupState,
     HostRow,
     LogRow,
     RunRow,
@@ -200,24 +198,6 @@ class StoreReader(LeaseQueries, MeasuredQueries, HistoryQueries, RunQueries):
     def command(self, command_id: int) -> CommandRow | None:
         found = self._rows(CommandRow, "SELECT * FROM commands WHERE command_id = ?", [command_id])
         return found[0] if found else None
-
-    def counts(self, run_id: str) -> dict[AttemptState, int]:
-        """How many attempts of the groups in flight are in which state."""
-        with self._reading() as connection:
-            rows = connection.execute(
-                "SELECT attempts.state, count(*) FROM groups JOIN attempts USING (run_id, group_id) "
-                "WHERE groups.run_id = ? AND groups.state = ? GROUP BY attempts.state",
-                (run_id, str(GroupState.RUNNING)),
-            )
-            return {AttemptState(state): number for state, number in rows}
-
-    def group_counts(self, run_id: str) -> dict[GroupState, int]:
-        """How many groups of the run are in which state."""
-        with self._reading() as connection:
-            rows = connection.execute(
-                "SELECT state, count(*) FROM groups WHERE run_id = ? GROUP BY state", (run_id,)
-            )
-            return {GroupState(state): number for state, number in rows}
 
     def checks(self, config_path: str | None = None, limit: int = 20) -> list[CheckRow]:
         """Check reports, newest first, of one config or of all."""

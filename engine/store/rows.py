@@ -94,9 +94,8 @@ class RunRow:
     info: dict[str, Any] = field(default_factory=dict)
     # What the Loops run behind it is, as Loops last said: "ACTIVE", "INACTIVE" …; None before there is one.
     loops_state: str | None = None
-    loops_since: float | None = (
-        None  # since when it bills (when it was created); on scope "local" nothing does
-    )
+    # Since when it bills (when it was created); on scope "local" nothing does.
+    loops_since: float | None = None
     loops_until: float | None = None  # when it was seen to be INACTIVE
     # {"hours", "sandbox_hours", "sandbox_gb_hours", "prompt_tokens", "sampled_tokens", "trained_tokens",
     #  "cost" (with [prices], else absent), "near": the budget's key that is past 80 %, or absent}
@@ -314,9 +313,8 @@ class EvalRow:
     low: float | None = None  # 95 % confidence interval of the mean, over tasks
     high: float | None = None
     pass_at: dict[str, float] = field(default_factory=dict)  # k as text -> unbiased pass@k
-    per_task: dict[str, dict[str, Any]] = field(
-        default_factory=dict
-    )  # task id -> {"mean", "graded", "passed"}
+    # task id -> {"mean", "graded", "passed"}
+    per_task: dict[str, dict[str, Any]] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
     sampling: dict[str, Any] = field(default_factory=dict)  # temperature, top_p, max_tokens …
     error: str | None = None
@@ -352,9 +350,8 @@ class LeaseRow:
     memory_mb: int | None = None
     tries: int = 0  # of releasing it
     last_error: str | None = None
-    price_per_gb_hour: float | None = (
-        None  # [prices] sandbox_gb_hour when it was created; None: no price known
-    )
+    # [prices] sandbox_gb_hour when it was created; None: no price known.
+    price_per_gb_hour: float | None = None
 
 
 @dataclass(slots=True)

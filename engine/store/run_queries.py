@@ -15,9 +15,8 @@ from engine.store.rows import AttemptRow, AttemptState, GroupRow, GroupState
 class StepProgress:
     """The step in hand, as its rows say. Training groups have ids from 0 on, those of an evaluation negative ones."""
 
-    training: Mapping[AttemptState, int] = field(
-        default_factory=dict
-    )  # attempts of groups in flight, by state
+    # Attempts of groups in flight, by state.
+    training: Mapping[AttemptState, int] = field(default_factory=dict)
     evaluating: Mapping[AttemptState, int] = field(default_factory=dict)
     ready_groups: int = 0  # graded, waiting for their batch
     ready_attempts: int = 0

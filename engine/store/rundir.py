@@ -1,7 +1,8 @@
 """The run directory: what people read with other tools, written beside the store and rebuildable from it.
 
 ``run.json`` · ``config.toml`` · ``steps.jsonl`` · ``rollouts.jsonl`` · ``evals.jsonl`` · ``eval_rollouts.jsonl`` ·
-``transcripts/<group>-<attempt>.json`` (of evaluations the group's number is negative) · ``run.log``. Everything here is read back from the store's file, so secrets are gone already.
+``transcripts/<group>-<attempt>.json`` (of evaluations the group's number is negative) · ``run.log``. Everything here is
+read back from the store's file, so secrets are gone already.
 """
 
 from __future__ import annotations

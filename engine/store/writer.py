@@ -51,20 +51,13 @@ class Writer:
     who waits for a row waits for that as well.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        max_delay: float = MAX_DELAY_SECONDS,
-        max_pending: int = MAX_PENDING,
-        grace: float = GRACE_SECONDS,
-    ) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
         self.listeners: list[Callable[[StoreError], None]] = []
         self.after_commit: list[Callable[[sqlite3.Connection], None]] = []
-        self._max_delay = max_delay
-        self._max_pending = max_pending
-        self._grace = grace
+        self._max_delay = MAX_DELAY_SECONDS
+        self._max_pending = MAX_PENDING
+        self._grace = GRACE_SECONDS
         self._wake = threading.Condition()
         self._pending: dict[Hashable, Any] = {}
         self._calls: deque[tuple[Callable[[sqlite3.Connection], Any], Future[Any]]] = deque()

@@ -53,6 +53,7 @@ from engine.recipes.spending import SpendMeter
 from engine.store.rows import RunRow, RunState
 from engine.store.store import Store
 from tests.bench.canned_sampler import CannedSampler
+from tests.faults.result import tell
 
 BOUND = 1.3
 GROUP = 8
@@ -62,6 +63,7 @@ EPISODE = """
 import asyncio, json, random
 from pydantic import BaseModel
 from engine.episodes import Episode, Grading, Sampling
+from tests.faults.result import tell
 
 SYSTEM = "You work in a directory of files. Use the tools, then answer briefly. " * 6
 RESULT = "\\n".join(f"{number},customer {number},paid,{number * 7}" for number in range(14))
@@ -384,10 +386,7 @@ def main() -> int:
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         result = asyncio.run(measure(Path(scratch), chosen.attempts, chosen.turns, chosen.rounds))
-    print(
-        json.dumps(result) if chosen.json else "\n".join(f"{key}: {value}" for key, value in result.items())
-    )
-    return 0 if result["ok"] else 1
+    return tell(result, as_json=chosen.json)
 
 
 if __name__ == "__main__":

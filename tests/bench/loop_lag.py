@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import sys
 import tempfile
@@ -29,6 +28,7 @@ from engine.recipes.rl.parts import renderer_of
 from engine.store.store import Store
 from tests.bench.canned_sampler import CannedSampler
 from tests.bench.engine_cost import canned_replies, open_engine, write_project
+from tests.faults.result import tell
 
 BOUND_MS = 50.0
 LATENCY = (-0.9, 0.6)
@@ -94,10 +94,7 @@ def main() -> int:
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         result = asyncio.run(measure(Path(scratch), chosen.attempts, chosen.turns))
-    print(
-        json.dumps(result) if chosen.json else "\n".join(f"{key}: {value}" for key, value in result.items())
-    )
-    return 0 if result["ok"] else 1
+    return tell(result, as_json=chosen.json)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import functools
-import json
 import statistics
 import sys
 import tempfile
@@ -28,6 +27,7 @@ from engine.recipes.saving import Saver
 from engine.store.recorder import RunRecorder
 from engine.store.rows import CheckpointRow, CheckpointState
 from tests.engine.resumable import make_project, open_project
+from tests.faults.result import tell
 
 ALLOWED = 1.10
 
@@ -108,10 +108,7 @@ def main() -> int:
         "held_over_sdk": round(held / sdk, 4),
         "ok": len(watch.sdk) == chosen.steps and max(whole, held) <= ALLOWED * sdk,
     }
-    print(
-        json.dumps(result) if chosen.json else "\n".join(f"{key}: {value}" for key, value in result.items())
-    )
-    return 0 if result["ok"] else 1
+    return tell(result, as_json=chosen.json)
 
 
 if __name__ == "__main__":

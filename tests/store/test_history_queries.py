@@ -94,4 +94,3 @@ def test_how_much_there_is_of_a_run(store: Store, tmp_path: Path) -> None:
     filled(store, tmp_path)
     size = store.reader().record_size(RUN)
     assert (size.steps, size.groups, size.attempts, size.transcripts) == (0, 9, 8, 0)
-    assert store.reader().lease_counts_of(RUN).live == 0

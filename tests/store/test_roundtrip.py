@@ -175,21 +175,6 @@ def test_data_version_tells_of_changes(store: Store, tmp_path: Path) -> None:
     assert reader.data_version() != before
 
 
-def test_counts_are_of_groups_in_flight(store: Store, tmp_path: Path) -> None:
-    store.create_run(make_run(tmp_path))
-    recorder = store.recorder(RUN)
-    recorder.group(make_group(RUN, 0, GroupState.TRAINED))
-    recorder.attempt(make_attempt(RUN, 0, 0, AttemptState.DONE))
-    recorder.group(make_group(RUN, 1))
-    recorder.attempt(make_attempt(RUN, 1, 0, AttemptState.SAMPLING))
-    recorder.attempt(make_attempt(RUN, 1, 1, AttemptState.SAMPLING))
-    recorder.attempt(make_attempt(RUN, 1, 2, AttemptState.GRADING))
-    recorder.flush_blocking()
-    reader = store.reader()
-    assert reader.counts(RUN) == {AttemptState.SAMPLING: 2, AttemptState.GRADING: 1}
-    assert reader.group_counts(RUN) == {GroupState.TRAINED: 1, GroupState.RUNNING: 1}
-
-
 def test_checks_keep_the_newest(store: Store) -> None:
     for number in range(25):
         store.add_check("a.toml", ok=number % 2 == 0, findings=[{"key": "x"}], lines=[f"line {number}"])
