@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from engine.config.report import CheckReport
 from engine.store.rows import CheckRow
 
 
-def since(before: CheckRow, report: CheckReport) -> list[str]:
-    """What is said no longer, behind a minus, and what is said anew, behind a plus; nothing where both say the same.
+def since(before: CheckRow, findings: Sequence[Mapping[str, Any]], lines: Sequence[str]) -> list[str]:
+    """What a report of these findings and lines, as they are stored, says no longer, behind a minus, and what it says
+    anew, behind a plus; nothing where both say the same.
 
-    The last line of a report only counts what stands above it, and where a finding stands may have moved.
+    The last line of a report only counts what stands above it, and where a finding stands may have moved. Of a config
+    that could not be loaded nothing but the errors is known, so nothing else is compared with it.
     """
-    stored = report.to_json()
-    was, now = _said(before.findings, before.lines), _said(stored["findings"], stored["lines"])
+    whole = len(before.lines) > 1 and len(lines) > 1
+    was, now = _said(before.findings, before.lines, whole), _said(findings, lines, whole)
     return [
         *(f"- {said}" for said in was if said not in now),
         *(f"+ {said}" for said in now if said not in was),
     ]
 
 
-def _said(findings: Sequence[Mapping[str, Any]], lines: Sequence[str]) -> list[str]:
-    told = [f"{finding['severity']}: {finding['text']}" for finding in findings]
-    return [*told, *(line.strip() for line in lines[:-1])]
+def _said(findings: Iterable[Mapping[str, Any]], lines: Sequence[str], whole: bool) -> dict[str, None]:
+    """The sentences of a report in their order; as keys, for a file of many bad lines has hundreds of them."""
+    told = [
+        f"{found.get('severity')}: {found.get('text')}"
+        for found in findings
+        if whole or found.get("severity") == "error"
+    ]
+    return dict.fromkeys([*told, *(line.strip() for line in lines[:-1] if whole)])

@@ -55,6 +55,7 @@ async def check_config(
 
     A config that cannot be loaded has a report as well. Raises StoreError where it cannot be stored.
     """
+    from engine.config.loading import find_config
     from engine.config.problems import ConfigError
     from engine.config.report import CheckReport
 
@@ -62,13 +63,14 @@ async def check_config(
         project = await asyncio.to_thread(load_project, config, overrides, project_dir, text)
     except ConfigError as error:
         report = CheckReport.of_refused(error.problems)
-        await asyncio.to_thread(_keep, project_dir / config, os.environ, project_dir, report)
+        path = find_config(config, project_dir)
+        await asyncio.to_thread(keep_report, path, os.environ, project_dir, report)
         return report
     try:
         report = await project.check(local=partial(_own_server, project_dir))
         if text is not None:
             report.lines.insert(0, UNSAVED)
-        await _keep_or_tell(project, project_dir, report)
+        await asyncio.to_thread(keep_report, project.path, project.environ, project_dir, report)
     finally:
         project.close()
     return report
@@ -123,7 +125,7 @@ async def _keep_or_tell(project: Project, project_dir: Path, report: CheckReport
     from engine.config.problems import Problem
 
     try:
-        await asyncio.to_thread(_keep, project.path, project.environ, project_dir, report)
+        await asyncio.to_thread(keep_report, project.path, project.environ, project_dir, report)
     except StoreError as error:
         if report.ok:
             remedy = "Mend it, or start in another working directory"
@@ -133,9 +135,14 @@ async def _keep_or_tell(project: Project, project_dir: Path, report: CheckReport
             )
 
 
-def _keep(config: Path, environ: Mapping[str, str], project_dir: Path, report: CheckReport) -> None:
+def keep_report(config: Path, environ: Mapping[str, str], project_dir: Path, report: CheckReport) -> None:
+    """Store the report on a config, without the secrets of ``environ``. Raises StoreError."""
+    path = os.path.normpath(config)
+    try:
+        path.encode()
+    except UnicodeEncodeError as error:
+        raise StoreError("the path of the config is not UTF-8 text") from error
     stored = report.to_json()
     with Store.open(project_dir) as store:
         store.redactor.add(secret_values(environ))
-        path = os.path.normpath(config)
         store.add_check(path, ok=report.ok, findings=stored["findings"], lines=stored["lines"])

@@ -35,9 +35,9 @@ def check(config: str, overrides: Sequence[str], out: Output) -> int:
     try:
         project = load_project(config, overrides, here)
     except ConfigError as error:
-        out.value(
-            {"config": str(find_config(config, here)), **CheckReport.of_refused(error.problems).to_json()}
-        )
+        path, report = find_config(config, here), CheckReport.of_refused(error.problems)
+        _keep_refused(path, here, report, out)
+        out.value({"config": str(path), **report.to_json()})
         raise
     for line in project.describe():  # at once: what follows may have to wait for a tokenizer or for Loops
         out.line(line)
@@ -53,6 +53,18 @@ def check(config: str, overrides: Sequence[str], out: Output) -> int:
         _say_since(before, report, out)
     out.note(_verdict(report))
     return DONE if report.ok else BAD_INPUT
+
+
+def _keep_refused(config: Path, here: Path, report: CheckReport, out: Output) -> None:
+    """Store the report on a config that cannot be loaded, unless there is no such file: a name may be mistyped."""
+    from engine.hosting.prepare import keep_report
+    from engine.store.errors import StoreError
+
+    if config.is_file():
+        try:
+            keep_report(config, os.environ, here, report)
+        except StoreError as error:
+            out.note(f"This report is not stored: {error}")
 
 
 def _check_before(here: Path, config: Path) -> CheckRow | None:
@@ -72,7 +84,8 @@ def _check_before(here: Path, config: Path) -> CheckRow | None:
 def _say_since(before: CheckRow, report: CheckReport, out: Output) -> None:
     from engine.checking.since import since
 
-    if changes := since(before, report):
+    stored = report.to_json()
+    if changes := since(before, stored["findings"], stored["lines"]):
         out.note("Since the check before:")
         for change in changes:
             out.note(f"  {change}")

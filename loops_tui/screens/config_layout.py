@@ -188,10 +188,10 @@ class ConfigLayout(FedScreen):
     def _show_report(self) -> None:
         report = self.query_one("#report", EntryList)
         checks = self._view.checks
-        check = checks[self._report] if self._report < len(checks) else None
+        check, before = (*checks[self._report : self._report + 2], None, None)[:2]
         path = self.document.path if self.document else self.root
         checking = self.document is not None and self.acts.checking is self.document
-        report.write(report_entries(check, path, checking, acts=may_act(self)))
+        report.write(report_entries(check, path, checking, before, acts=may_act(self)))
         entitle(report, *report_title(checks, self._report, time.time()))
 
     def _show_changes(self) -> None:

@@ -223,8 +223,11 @@ def report_title(checks: Sequence[CheckRow], chosen: int, now: float) -> tuple[s
     return "Check", f"{which}{_when(check.created_at, now)}"
 
 
-def report_entries(check: CheckRow | None, path: Path, checking: bool, *, acts: bool = True) -> list[Entry]:
-    """A stored report: what is wrong first, each leading to its line, then the lines of the report."""
+def report_entries(
+    check: CheckRow | None, path: Path, checking: bool, before: CheckRow | None = None, *, acts: bool = True
+) -> list[Entry]:
+    """A stored report: what is wrong first, each leading to its line, then what a run takes, what differs from the
+    report ``before``, and the other lines."""
     if check is None:
         how = " F5 checks what is in the editor and starts nothing." if acts else ""
         return [Entry("Checking …" if checking else f"Not checked yet.{how}", Tone.DIM)]
@@ -241,8 +244,24 @@ def report_entries(check: CheckRow | None, path: Path, checking: bool, *, acts: 
     begin, end = estimate_lines(check.lines)
     if end > begin:  # what it will take comes before the rest
         entries += [*map(_report_line, check.lines[begin:end]), Entry("")]
+    if before is not None:
+        entries += [*_since(before, check), Entry("")]
     entries += [_report_line(line) for line in (*check.lines[:begin], *check.lines[end:])]
     return entries
+
+
+def _since(before: CheckRow, check: CheckRow) -> list[Entry]:
+    from engine.checking.since import since
+
+    changes = since(before, check.findings, check.lines)
+    if not changes:
+        return [Entry("The report before says the same.", Tone.DIM)]
+    marks = {"-": ("- ", Tone.BAD), "+": ("+ ", Tone.GOOD)}
+    tones = {"-": Tone.DIM, "+": Tone.PLAIN}
+    return [
+        Entry("Since the report before:", Tone.DIM),
+        *(Entry(safe(said[2:], 800), tones[said[0]], marks[said[0]]) for said in changes),
+    ]
 
 
 def estimate_lines(lines: Sequence[str]) -> tuple[int, int]:

@@ -99,6 +99,37 @@ async def test_the_text_in_the_editor_is_checked_and_the_report_kept(
 
 
 @pytest.mark.parametrize("size", SIZES)
+async def test_a_report_says_what_differs_from_the_one_before(
+    agents: Path, config: Path, size: tuple[int, int]
+) -> None:
+    finding = {"severity": "warning", "text": "doubt \x1b[31m[red]", "key": None, "line": 1, "remedy": None}
+    said_last = "Configuration and runtime checked"
+    with Store.open(agents) as store:
+        for findings, lines in (
+            ([], ["Loss: cispo", "Estimate of a run:", "  Attempts: 4"]),
+            ([finding], ["Loss: ppo", "Estimate of a run:", "  Attempts: 8"]),
+            ([finding], ["Loss: ppo", "Estimate of a run:", "  Attempts: 8"]),
+        ):
+            store.add_check(str(config), ok=True, findings=findings, lines=[*lines, said_last])
+    app = make_app(agents)
+    async with app.run_test(size=size) as pilot:
+        screen, _ = await edit(pilot, app)
+        await pilot.press("f4")
+        await until(
+            pilot, lambda: "The report before says the same." in said(screen, "report"), "the newest report"
+        )
+        await pilot.press("less_than_sign")
+        changes = "- Loss: cispo - Attempts: 4 + warning: doubt ␛[m[red] + Loss: ppo + Attempts: 8"
+        await until(
+            pilot, lambda: f"Since the report before: {changes}" in said(screen, "report"), "the one before"
+        )
+        await until_shown(pilot, app, "2 of 3", "- Loss: cispo", "+ Attempts: 8")
+        await pilot.press("less_than_sign")
+        await until_shown(pilot, app, "3 of 3", "Loss: cispo")
+        assert "report before" not in said(screen, "report")
+
+
+@pytest.mark.parametrize("size", SIZES)
 async def test_a_run_starts_from_what_is_saved(agents: Path, config: Path, size: tuple[int, int]) -> None:
     here = FakeHosting()
     app = make_app(agents, here)

@@ -56,6 +56,32 @@ def test_what_differs_from_the_check_before_is_told(call: Call, project_dir: Pat
     assert told[2].startswith("  + warning: override sampling.top_p: [sampling] top_p = 0.9 biases")
     assert told[3:] == ["  + Loss: ppo", "The check found no error, and 1 warning."]
 
+    (project_dir / "train.toml").write_text(CONFIG.replace("max_steps = 3", "max_step = 3"))
+    assert call("check", "train.toml").status == 2
+    with Store.open(project_dir) as store:
+        refused = store.reader().checks(str(project_dir / "train.toml"), 1)[0]
+    assert refused.lines == ["Not ready: the config cannot be loaded; nothing else was looked at."]
+    (project_dir / "train.toml").write_text(CONFIG)
+    mended = call("check", "train.toml").err
+    told = mended[mended.index("Since the check before:") :].splitlines()
+    assert told[1].startswith("  - error: unknown key 'max_step' in [training]")
+    assert told[2:] == ["The check found nothing wrong."]  # no line of the report is new: it had none
+
+
+def test_a_config_that_is_not_there_leaves_no_store(call: Call, project_dir: Path) -> None:
+    assert call("check", "trian.toml").status == 2
+    assert not Store.exists(project_dir)
+
+
+def test_a_refused_config_is_told_where_its_report_cannot_be_stored(call: Call, project_dir: Path) -> None:
+    write_project(project_dir)
+    (project_dir / "train.toml").write_text(CONFIG.replace("max_steps = 3", "max_step = 3"))
+    (project_dir / ".loops").touch()
+    said = call("check", "train.toml")
+    assert said.status == 2
+    assert "unknown key 'max_step' in [training]" in said.err
+    assert "This report is not stored: " in said.err
+
 
 @pytest.mark.skipif(not shipped_models(), reason="the shipped model is not here")
 @pytest.mark.parametrize("damage", ["a file for .loops", "a store that is none"])
