@@ -37,7 +37,10 @@ def check_held_out(
         when
         for when, wanted in (
             ("at the start", settings.at_start),
-            (f"every {settings.every_steps} steps", settings.every_steps is not None),
+            (
+                "every step" if settings.every_steps == 1 else f"every {settings.every_steps} steps",
+                settings.every_steps is not None,
+            ),
             ("at the end", settings.at_end),
         )
         if wanted

@@ -96,7 +96,8 @@ def _second_turn(renderer: PolicyRenderer, opened: list[int]) -> str:
     told: dict[bool, list[str]] = {True: [], False: []}
     for name, message in _NEXT_TURNS:
         told[renderer.extend(opened, reply, [message], None) is not None].append(name)
-    parts = [f"{' and '.join(told[True])} extends the first turn"] if told[True] else []
+    extend = "extend" if len(told[True]) > 1 else "extends"
+    parts = [f"{' and '.join(told[True])} {extend} the first turn"] if told[True] else []
     return "; ".join([*parts, *([f"{' or '.join(told[False])} starts a new segment"] if told[False] else [])])
 
 

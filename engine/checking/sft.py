@@ -166,8 +166,8 @@ def _training_lines(project: Project, steps: int, tokens: int) -> Iterator[str]:
     batch = f"{training.batch_size} samples"
     if training.batch_tokens is not None:
         batch = f"up to {training.batch_tokens:,} tokens"
-    yield f"Training: {steps:,} steps of {batch}, {_count(training.epochs, 'epoch')}; loss {training.loss_aggregation}"
-    warmup = f" after {training.warmup_steps} steps of warm-up" if training.warmup_steps else ""
+    yield f"Training: {_count(steps, 'step')} of {batch}, {_count(training.epochs, 'epoch')}; loss {training.loss_aggregation}"
+    warmup = f" after {_count(training.warmup_steps, 'step')} of warm-up" if training.warmup_steps else ""
     yield f"Learning rate: {training.learning_rate:g}, {training.schedule}{warmup}"
     yield f"Estimate: {tokens:,} tokens through the trainer"
 

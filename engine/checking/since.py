@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from engine.store.rows import CheckRow
@@ -30,4 +30,13 @@ def _said(findings: Iterable[Mapping[str, Any]], lines: Sequence[str], whole: bo
         for found in findings
         if whole or found.get("severity") == "error"
     ]
-    return dict.fromkeys([*told, *(line.strip() for line in lines[:-1] if whole)])
+    return dict.fromkeys([*told, *(_statements(lines[:-1]) if whole else ())])
+
+
+def _statements(lines: Iterable[str]) -> Iterator[str]:
+    """The lines without the texts of samples, which belong to the data."""
+    in_sample = False
+    for line in lines:
+        in_sample = line.startswith("Sample ") or (in_sample and line.startswith("  "))
+        if not in_sample:
+            yield line.strip()

@@ -96,11 +96,18 @@ def uncounted_costs(settings: AnySettings, scope: EffectiveScope) -> Iterator[Pr
     if settings.budget.max_cost is None:
         return
     if scope == "local":
-        if not _has_sandboxes(settings) or settings.prices.sandbox_gb_hour is None:
+        if not _has_sandboxes(settings):
             yield Problem(
                 "[budget] max_cost bounds nothing here: a local run has no trainer and no sampler that cost",
                 key="budget.max_cost",
                 remedy="Bound it with max_hours, or leave it for runs on Baseten",
+            )
+        elif settings.prices.sandbox_gb_hour is None:
+            yield Problem(
+                "[budget] max_cost bounds nothing here: of a local run only the sandboxes can cost, and [prices] has "
+                "no sandbox_gb_hour",
+                key="budget.max_cost",
+                remedy="Give it where they do, or bound the run with max_hours or max_sandbox_hours",
             )
         return
     missing = sorted(name for name in _prices_of(settings, scope) if getattr(settings.prices, name) is None)

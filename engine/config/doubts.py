@@ -46,8 +46,8 @@ def _off_policy(settings: Settings) -> Iterator[Problem]:
     k = settings.max_steps_off_policy
     if k > 0 and settings.training.loss == "importance_sampling":
         yield Problem(
-            f"[training] loss 'importance_sampling' is not clipped, and samples may be {k} updates old: a ratio far "
-            "from 1 can ruin the policy",
+            f"[training] loss 'importance_sampling' is not clipped, and samples may be {k} update{'s' * (k > 1)} old: a "
+            "ratio far from 1 can ruin the policy",
             key="training.loss",
             remedy='Use loss = "cispo" or "ppo"',
         )
@@ -84,8 +84,8 @@ def _evaluation(settings: Settings) -> Iterator[Problem]:
     every = held_out.every_steps
     if every is not None and every > settings.training.max_steps:
         yield Problem(
-            f"[eval] every_steps is {every}, and the run has {settings.training.max_steps} steps: nothing is evaluated "
-            "in between",
+            f"[eval] every_steps is {every}, and [training] max_steps is {settings.training.max_steps}: nothing is "
+            "evaluated in between",
             key="eval.every_steps",
             remedy="Set it to max_steps or less, or leave it out",
         )

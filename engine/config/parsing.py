@@ -134,10 +134,10 @@ _TOLD: tuple[tuple[str, str], ...] = (
     ("twice", "Put all keys of a table under one heading"),
     ("overwrite", "Remove one of the two"),
     ("mutate", "Write the inner keys in one place"),
+    ("Illegal character", "Close the quote in the same line, or remove the character"),
     ("\\", "Write two backslashes, or quote the text with single quotes"),
     ("Unterminated", "Close the quote"),
-    ("Illegal character", "Close the quote in the same line, or remove the character"),
-    ("Unclosed", "Close the bracket"),
+    ("Unclosed", "Close the bracket, and put commas between what stands in it"),
     ("", "TOML writes key = value, and [table] above its keys"),
 )
 _TABLE, _PART = re.compile(r"\((?:'[^']*',? ?)+\)"), r"'([^']*)'"
@@ -147,7 +147,8 @@ def _toml_remedy(text: str, line: int | None) -> str | None:
     lines = text.split("\n")
     if line is None or not 0 < line <= len(lines):
         return None
-    return next((remedy for pattern, remedy in _MEANT if re.search(pattern, lines[line - 1])), None)
+    said = re.sub(r"\s#[^\"']*$", "", lines[line - 1])  # without its comment, which may be worded anyhow
+    return next((remedy for pattern, remedy in _MEANT if re.search(pattern, said)), None)
 
 
 def _parse_json(text: str, named: Path) -> dict[str, Any]:

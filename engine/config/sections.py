@@ -83,9 +83,8 @@ class SandboxTable(Section):
         wrong = next((name for name in value if not name or re.search(r"[=\s]", name)), None)
         if wrong is not None:
             raise ValueError(f"cannot hold {wrong!r}, which is no name of a variable")
-        if (
-            kib := sum(len(f"{name}{text}".encode()) for name, text in value.items()) // 1024
-        ) >= MOST_ENV_KIB:
+        kib = -(-sum(len(f"{name}{text}".encode()) for name, text in value.items()) // 1024)  # rounded up
+        if kib > MOST_ENV_KIB:
             raise ValueError(
                 f"holds {kib} KiB, and {MOST_ENV_KIB} KiB are the most: give large values as files"
             )

@@ -33,6 +33,11 @@ DOUBTFUL = {
         '"local"\n[eval]\ntasks = "tasks.jsonl"\ntemperature = 0\nattempts_per_task = 4\n',
         "at temperature 0 the attempts at a task say the same",
     ),
+    "unclipped and an update old": (
+        "max_steps = 3",
+        'max_steps = 3\nmode = "async"\nloss = "importance_sampling"',
+        "may be 1 update old: a ratio",
+    ),
     "a temperature that biases": (
         "max_tokens = 32",
         "max_tokens = 32\ntemperature = 0.7",
@@ -42,6 +47,11 @@ DOUBTFUL = {
         '"local"\n',
         '"local"\n[prices]\ntrainer_hour = 1.0\n[budget]\nmax_cost = 3.0\n',
         "bounds nothing here",
+    ),
+    "a cost of local sandboxes without a price": (
+        '"local"\n',
+        '"local"\n[runtime.config.sandbox]\nprovider = "local"\n[prices]\ntrainer_hour = 1.0\n[budget]\nmax_cost = 3.0\n',
+        "[prices] has no sandbox_gb_hour",
     ),
 }
 PLAIN = {

@@ -14,9 +14,11 @@ import pytest
 
 from engine.checking import rendering
 from engine.checking.check import CHECKED
+from engine.checking.since import since
 from engine.config import CheckReport, Severity, examples_dir
 from engine.config.local_models import shipped_models
 from engine.project import Project, load
+from engine.store.rows import CheckRow
 
 Make = Callable[..., Project]
 needs_model = pytest.mark.skipif(not shipped_models(), reason="the shipped model is not here")
@@ -239,6 +241,22 @@ async def test_the_lines_of_a_project(make: Make, tmp_path: Path) -> None:
         "  .env: none",
         f"  runs: {tmp_path / 'runs' / tmp_path.name}",
         "  overrides: training.max_steps = 9",
+    ]
+
+
+def test_what_differs_between_two_reports_leaves_the_texts_of_samples_out() -> None:
+    lines = [
+        "Data, train: 4 rows",
+        "Sample 1 (train.jsonl:1):",
+        "  blue",
+        "Estimate: 9 tokens",
+        "  cost: 3",
+        "Ready.",
+    ]
+    before = CheckRow(1, "sft.toml", 0.0, True, [], lines)
+    assert since(before, [], [line.replace("blue", "red").replace("3", "4") for line in lines]) == [
+        "- cost: 3",
+        "+ cost: 4",
     ]
 
 

@@ -139,6 +139,9 @@ BROKEN: dict[str, tuple[Change, str]] = {
     "a heading that is not closed": (config("[training]", "[training"), "Close the bracket"),
     "a decimal comma": (config("max_steps = 3", "max_steps = 3\nlearning_rate = 0,001"), "a point, not a comma"),
     "a semicolon": (config("max_steps = 3", "max_steps = 3;"), "without ;"),
+    "a semicolon in a comment alone": (config("max_steps = 3", "max_steps = three # 3; or so"), "Text needs quotes"),
+    "no comma in a list": (added("[output]\nname = [1 2]\n"), "put commas between"),
+    "a text over two lines": (config('"tasks.jsonl"', '"tasks\n.jsonl"'), "Close the quote in the same line"),
     "two keys on a line": (config("max_steps = 3", "max_steps = 3 seed = 1"), "on a line of its own"),
     # words of other tools
     "the scope's name in the SDK": (config('"local"', '"deployment"'), 'Did you mean "dedicated"?'),
@@ -276,6 +279,8 @@ BROKEN: dict[str, tuple[Change, str]] = {
     "a mask above one": (loss("dppo_mask_high = 2", "dppo"), "from 0 to 1, not 2"),
     "a blank in a variable's name": (added(f'{SANDBOX}env = {{ "A B" = "x" }}\n'), "'A B'"),
     "variables without end": (added(f'{SANDBOX}env = {{ A = "{LONG}" }}\n'), "give large values as files"),
+    "variables a byte too long": (
+        added(f'{SANDBOX}env = {{ A = "{"x" * 96 * 1024}" }}\n'), "holds 97 KiB, and 96 KiB are the most"),
     "a line end in a variable's name": (added(f'{SANDBOX}env = {{ "A\\nB" = "x" }}\n'), "A\\nB"),
     # .env files
     "a NUL in a .env file": (env(b"A=1\nB=x\x00y\n"), ".env:2: "),
