@@ -10,21 +10,22 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from engine.episodes.contract import Episode, Grading, Sampling, Setup, Task, compares, grades
+from engine.episodes.fresh import FreshSandboxes, SandboxSource
 from engine.episodes.places import Places, Unlimited
 from engine.episodes.user_code import (
     Infrastructure,
+    Log,
     guarded,
-    insisting,
+    infrastructure,
     passes_through,
     raised,
-    standing_still,
+    within,
 )
 from engine.loops.errors import one_line
 from engine.policy.conversation import ContextWindowExceeded, ConversationTrace, Model
@@ -100,28 +101,6 @@ class AttemptClock:
             self._changed(phase)
 
 
-class LeasedSandbox(Protocol):
-    """A sandbox that is held under a lease."""
-
-    @property
-    def sandbox(self) -> Sandbox: ...
-
-
-class SandboxSource[LeaseT: LeasedSandbox](Protocol):
-    """Where an attempt's sandboxes come from (``engine.sandboxes.leases``): one for each try."""
-
-    async def acquire(self, seconds: float) -> LeaseT:
-        """A fresh sandbox; its lease is written down before the provider is asked.
-
-        Creating it may take ``seconds``; waiting until the provider's limits have room for it is not counted.
-        """
-        ...
-
-    async def release(self, leased: LeaseT) -> None:
-        """End it, confirmed; shielded from cancellation. Never raises: what fails stays on the lease list."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class AttemptPlan:
     """All that is fixed about an attempt before it starts.
@@ -145,7 +124,7 @@ async def run_attempt(
     plan: AttemptPlan,
     *,
     changed: Callable[[AttemptState], None] = lambda _: None,
-    log: Callable[[str, str], None] = lambda _level, _text: None,
+    log: Log = lambda _level, _text: None,
 ) -> AttemptResult:
     """Run one attempt to its end, trying again where its infrastructure failed.
 
@@ -171,6 +150,7 @@ async def run_attempt(
             continue
         finally:
             clock.enter(None)
+            trace.close()
         break
     else:
         result = AttemptResult(
@@ -190,13 +170,14 @@ async def _with_sandbox(
     number: int,
     trace: ConversationTrace,
     clock: AttemptClock,
-    log: Callable[[str, str], None],
+    log: Log,
 ) -> AttemptResult:
     """One try in a sandbox of its own, which is released however the try ends."""
     if plan.sandboxes is None:
         return await _one_try(plan, number, None, trace=trace, clock=clock, log=log)
     clock.enter(AttemptState.PROVISIONING)
-    leased = await guarded(plan.sandboxes.acquire(plan.deadlines.provision), None, "creating the sandbox")
+    with infrastructure("creating the sandbox"):
+        leased = await plan.sandboxes.acquire(plan.deadlines.provision)
     try:
         return await _one_try(plan, number, leased.sandbox, trace=trace, clock=clock, log=log)
     finally:
@@ -211,20 +192,17 @@ async def _one_try(
     *,
     trace: ConversationTrace,
     clock: AttemptClock,
-    log: Callable[[str, str], None],
+    log: Log,
 ) -> AttemptResult:
-    try:
+    with infrastructure(f"{plan.episode.__name__}()"):
         episode = plan.episode(plan.task, plan.options)
-    except BaseException as error:
-        if passes_through(error):
-            raise
-        raise Infrastructure(raised(f"{plan.episode.__name__}()", error)) from error
 
     def queued() -> None:
         clock.enter(AttemptState.QUEUED)
 
     clock.enter(AttemptState.SETUP)
-    await guarded(episode.setup(Setup(plan.attempt, sandbox)), plan.deadlines.setup, "setup()")
+    seconds, setup = plan.deadlines.setup, Setup(plan.attempt, sandbox)
+    await guarded(lambda: episode.setup(setup), asyncio.timeout(seconds), seconds, "setup()", log)
 
     model = plan.model(
         trace,
@@ -234,17 +212,17 @@ async def _one_try(
     ending, metadata = None, None
     deadline = asyncio.timeout(None)
     try:
-        async with plan.places.sampling(queued), deadline:
+        async with plan.places.sampling(queued):
             clock.enter(AttemptState.ACTING)
-            deadline.reschedule(asyncio.get_running_loop().time() + plan.deadlines.agent)
-            with insisting(deadline):
-                metadata = await episode.run(Sampling(model, plan.attempt, sandbox))
+            deadline = asyncio.timeout(plan.deadlines.agent)
+            sample = Sampling(model, plan.attempt, sandbox)
+            metadata = await within(lambda: episode.run(sample), deadline, "run()", log, trace.close)
     except ContextWindowExceeded:
         ending = "context_overflow"
     except BaseException as error:
         if passes_through(error):
             raise
-        if not deadline.expired():  # otherwise it is what the agent made of being cancelled
+        if not deadline.expired():
             raise Infrastructure(raised("run()", error)) from error
     timed_out = deadline.expired()
     ending = "timed_out" if timed_out else ending
@@ -278,22 +256,6 @@ async def _one_try(
     return result
 
 
-@asynccontextmanager
-async def _fresh_sandbox(
-    source: SandboxSource[Any], seconds: float, deadline: asyncio.Timeout
-) -> AsyncIterator[Sandbox]:
-    """A sandbox for grading alone, made within ``seconds``; released, confirmed, however grading ends.
-
-    ``deadline``, that of grading, stands still until the sandbox is there.
-    """
-    with standing_still(deadline):
-        leased = await source.acquire(seconds)
-    try:
-        yield leased.sandbox
-    finally:
-        await source.release(leased)
-
-
 def _told_by(reward: Reward) -> dict[str, Any]:
     """What a reward says of itself, as metadata."""
     told: dict[str, Any] = {
@@ -311,27 +273,31 @@ async def _grade(
     episode: Episode[Any, Any],
     timed_out: bool,
     sandbox: Sandbox | None,
-    log: Callable[[str, str], None],
+    log: Log,
 ) -> tuple[float | None, str | None]:
     """The reward, or what was wrong with grading. A grader that returns no finite number has failed too."""
     problem, source, deadlines = "", plan.sandboxes, plan.deadlines
     for number in range(1, episode.grading_retries + 2):
         deadline = asyncio.timeout(deadlines.grading)
-        fresh = None if source is None else partial(_fresh_sandbox, source, deadlines.provision, deadline)
-        grading = Grading(timed_out, plan.attempt, sandbox, fresh)
+        fresh = None if source is None else FreshSandboxes(source, deadlines.provision, deadline)
+        grading = Grading(timed_out, plan.attempt, sandbox, None if fresh is None else fresh.open)
+        grade = partial(episode.grade, grading)
         try:
-            reward = await guarded(episode.grade(grading), deadlines.grading, "grade()", deadline)
+            reward = await guarded(grade, deadline, deadlines.grading, "grade()", log)
         except Infrastructure as failure:
             problem = str(failure)
         else:
             if isinstance(reward, (bool, int, float)) and abs(reward) <= MAX_REWARD:  # NaN is not
                 return reward if isinstance(reward, Reward) else float(reward), None
             problem = f"grade() must return a finite number of at most {MAX_REWARD:g}, not {reward!r}"[:300]
+        finally:
+            if fresh is not None:
+                await fresh.close()
         log("warning", f"grading failed (call {number} of {episode.grading_retries + 1}): {problem}")
     return None, problem
 
 
-def _plain_metadata(metadata: Any, log: Callable[[str, str], None]) -> dict[str, Any]:
+def _plain_metadata(metadata: Any, log: Log) -> dict[str, Any]:
     """Only what can be reported: numbers, texts, booleans. The rest is named once in the log."""
     if metadata is None:
         return {}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import sysconfig
 import traceback
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,16 @@ from engine.loops.errors import LoopsUnavailable, one_line
 _NOT_THE_USERS = (Path(__file__).resolve().parents[1], Path(sysconfig.get_path("stdlib")).resolve())
 
 
-#: After a deadline an agent has so many seconds to let go of what it holds, before it is cancelled again.
-INSIST_SECONDS = 10.0
+#: Code that is to end is cancelled so often. Each time it has so many seconds to let go of what it holds.
+CANCELLATIONS, LET_GO_SECONDS = 3, 10.0
+
+#: Which call of a user's code a task belongs to; tasks that the code begins inherit it.
+_CALL: ContextVar[object] = ContextVar("_CALL")
+
+#: A user's method with its arguments.
+type Call = Callable[[], Awaitable[Any]]
+#: Told of a level and a text for what a person should be able to find later.
+type Log = Callable[[str, str], None]
 
 
 class Infrastructure(Exception):
@@ -39,48 +49,118 @@ def passes_through(error: BaseException) -> bool:
     return isinstance(error, LoopsUnavailable) or not isinstance(error, Exception)
 
 
-async def guarded(
-    call: Any, seconds: float | None, what: str, deadline: asyncio.Timeout | None = None
-) -> Any:
-    """Await a user's coroutine within so many seconds, if any; anything it raises is infrastructure.
-
-    ``deadline``: one of so many seconds that ``standing_still`` may hold up. Raises Infrastructure.
-    """
-    deadline = deadline or asyncio.timeout(seconds)
+@contextmanager
+def infrastructure(what: str) -> Iterator[None]:
+    """Whatever the block raises that concerns its attempt alone is raised as Infrastructure."""
     try:
-        async with deadline:
-            return await call
-    except TimeoutError as error:
-        if deadline.expired():
-            raise Infrastructure(f"{what} took longer than {seconds:g} s") from error
-        raise Infrastructure(raised(what, error)) from error
+        yield
     except BaseException as error:
         if passes_through(error):
             raise
         raise Infrastructure(raised(what, error)) from error
 
 
-@contextmanager
-def insisting(deadline: asyncio.Timeout) -> Iterator[None]:
-    """Cancel the block again and again once its deadline is over: code that catches whatever is raised would go on."""
-    loop, task, due = asyncio.get_running_loop(), asyncio.current_task(), deadline.when()
-    assert task is not None
-    assert due is not None
-    cancelled = 0
+async def guarded(call: Call, deadline: asyncio.Timeout, seconds: float, what: str, log: Log) -> Any:
+    """As ``within``, for ``deadline`` of so many seconds; anything the code raises is infrastructure.
 
-    def again() -> None:
-        nonlocal cancelled, handle
-        cancelled += 1
-        task.cancel()
-        handle = loop.call_later(INSIST_SECONDS, again)
-
-    handle = loop.call_at(due + INSIST_SECONDS, again)
+    Raises Infrastructure.
+    """
     try:
-        yield
-    finally:
-        handle.cancel()
-        for _ in range(cancelled):
-            task.uncancel()
+        return await within(call, deadline, what, log)
+    except BaseException as error:
+        if passes_through(error):
+            raise
+        late = f"{what} took longer than {seconds:g} s"
+        raise Infrastructure(late if deadline.expired() else raised(what, error)) from error
+
+
+async def within(
+    call: Call,
+    deadline: asyncio.Timeout,
+    what: str,
+    log: Log,
+    over: Callable[[], None] = lambda: None,
+) -> Any:
+    """Await a user's code until its deadline, in a task of its own: code that does not end is left behind.
+
+    It has ``CANCELLATIONS`` x ``LET_GO_SECONDS`` to let go, after the deadline and where the caller is cancelled;
+    ``over`` is called before that. The code shares the caller's context.
+
+    Raises:
+        TimeoutError: the deadline is over (``deadline.expired()``), unless the code returned something even so.
+        asyncio.CancelledError: the caller was cancelled, whatever the code made of it.
+        BaseException: what the code raised by itself.
+    """
+    caller = asyncio.current_task()
+    assert caller is not None
+    mark = object()
+    work = asyncio.create_task(_caught(call, mark), name=what, context=caller.get_context())
+    try:
+        async with deadline:
+            await asyncio.wait({work})
+    except asyncio.CancelledError:
+        over()
+        await _end(work, mark, what, log)
+        raise
+    except TimeoutError:
+        over()
+        await _end(work, mark, what, log)
+        if not work.done():
+            raise
+        value, error = work.result()
+        if error is not None and not passes_through(error):  # what it made of being cancelled
+            raise
+    else:
+        value, error = work.result()
+    if error is not None:
+        raise error
+    return value
+
+
+async def _caught(call: Call, mark: object) -> tuple[Any, BaseException | None]:
+    """What the code returns or raises. asyncio would let a SystemExit end its loop, and complain of what nobody reads."""
+    _CALL.set(mark)
+    try:
+        return await call(), None
+    except BaseException as error:  # noqa: BLE001 - raised again by whoever awaits the call
+        return None, error
+
+
+async def _end(work: asyncio.Task[Any], mark: object, what: str, log: Log) -> None:
+    """Cancel the code until it ends, and leave it behind where it does not.
+
+    Raises CancelledError where the caller is cancelled meanwhile, which cancels the code once more.
+    """
+    cancelled = None
+    for _ in range(CANCELLATIONS):
+        if not work.done():
+            work.cancel()
+            try:
+                await asyncio.wait({work}, timeout=LET_GO_SECONDS)
+            except asyncio.CancelledError as error:
+                cancelled = error
+    if not work.done():
+        log(
+            "warning",
+            f"{what} did not let go although it was cancelled {CANCELLATIONS} times in {CANCELLATIONS * LET_GO_SECONDS:g} s: "
+            "its code goes on in the background, without the policy and soon without its sandbox, and keeps what else it "
+            "holds (memory, connections); code that catches BaseException, or everything, must raise "
+            "asyncio.CancelledError again",
+        )
+        for task in asyncio.all_tasks():
+            if task is not asyncio.current_task() and task.get_context().get(_CALL) is mark:
+                _disown(task)
+    if cancelled is not None:
+        raise cancelled
+
+
+def _disown(task: asyncio.Task[Any]) -> None:
+    """Let nobody wait for a task at the end of its loop, and never collect it.
+
+    Collecting would throw into its code once more; what catches that and awaits again would never end outside a loop.
+    """
+    asyncio.tasks._unregister_task(task)
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(task))
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import copy
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from engine.policy.rendering import Message, ParsedReply, PolicyRenderer, ToolSpec
 from engine.policy.tokens import Completion, Sampler, Segment, Span
@@ -19,10 +19,16 @@ from engine.policy.turns import turn_of_loop
 
 #: Characters whose tokens take some ten milliseconds to find.
 LONG = 4_000
+#: A refused call takes so long: code that tries again and again, whatever it is told, must not hold up the others.
+REFUSAL_SECONDS = 1.0
 
 
 class ContextWindowExceeded(Exception):
     """The conversation has no room left for another reply (``[model] max_seq_len``)."""
+
+
+class AttemptOver(Exception):
+    """The attempt is over (its deadline, or its end): code of its own that goes on gets nothing more."""
 
 
 class MalformedToolCall(Exception):
@@ -95,6 +101,11 @@ class ConversationTrace:
     replies: int = 0
     truncated: bool = False
     prompt_tokens: int = 0  # tokens the sampler had to read, summed over calls
+    closed: bool = False
+
+    def close(self) -> None:
+        """Nothing more is sampled into it: later calls, and those that are under way, raise AttemptOver."""
+        self.closed = True
 
     @property
     def sampled_tokens(self) -> int:
@@ -161,6 +172,8 @@ class Model:
         return Conversation(self)
 
     async def _complete(self, prompt: Sequence[int], max_tokens: int) -> Completion:
+        if self._trace.closed:
+            await refuse()
         call = self._calls
         self._calls += 1
         self._trace.prompt_tokens += len(prompt)
@@ -170,7 +183,14 @@ class Model:
                 prompt, max_tokens=max_tokens, seed=self._seed(call), affinity_key=self._affinity_key
             )
         finally:
-            self._waiting(False)
+            if not self._trace.closed:
+                self._waiting(False)
+
+
+async def refuse() -> NoReturn:
+    """Raises AttemptOver, in a while."""
+    await asyncio.sleep(REFUSAL_SECONDS)
+    raise AttemptOver("the attempt is over: nothing more is done for it")
 
 
 class Conversation:
@@ -199,6 +219,7 @@ class Conversation:
         Raises:
             ContextWindowExceeded: no room for even one more token; nothing was sampled.
             RenderingError: the chat template does not take these messages.
+            AttemptOver: the attempt's deadline is over, or the attempt is.
         """
         model, trace = self._model, self._model._trace
         given = [dict(message) for message in messages]
@@ -218,6 +239,8 @@ class Conversation:
         completion = await model._complete(prompt, room if wanted is None else min(wanted, room))
 
         await turn_of_loop()
+        if trace.closed:
+            await refuse()
         # Only now, with a reply in hand, does the conversation move on: a failed call leaves it as it was.
         if extends and self._segment is not None:
             self._segment.append_prompt(prompt[len(self._segment.tokens) :])

@@ -61,7 +61,7 @@ def limits_of(settings: SandboxSettings, blaxel: BlaxelSettings | None) -> PaceL
 
 @dataclass(slots=True)
 class AttemptSandboxes:
-    """An attempt's sandboxes, one after another (the ``SandboxSource`` of ``engine.episodes.runtime``)."""
+    """An attempt's sandboxes, one after another (the ``SandboxSource`` of ``engine.episodes.fresh``)."""
 
     keeper: LeaseKeeper
     group_id: int

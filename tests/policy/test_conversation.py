@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+from typing import Any
+
 import pytest
 
 from engine.episodes import ContextWindowExceeded, MalformedToolCall
+from engine.policy import conversation as conversation_module
+from engine.policy.conversation import AttemptOver
 from engine.policy.rendering import RenderingError, load_renderer
+from engine.policy.tokens import Completion
 
 TOOLS = [
     {
@@ -197,3 +204,41 @@ def test_a_renderer_that_cannot_be_had_is_one_sentence(renderer, arguments: dict
     source = renderer.tokenizer.name_or_path
     with pytest.raises(RenderingError, match=sentence):
         load_renderer(model_name="other", **{"tokenizer_source": source, **arguments})
+
+
+async def test_what_is_sampled_for_an_attempt_that_is_over_does_not_count(
+    scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, trace, sampler = scripted("one<|im_end|>", "two<|im_end|>")
+    conversation = model.conversation()
+    await conversation.generate(messages=[USER])
+    sample = sampler.sample
+
+    async def closing(*args: Any, **named: Any) -> Completion:
+        trace.close()
+        return await sample(*args, **named)
+
+    monkeypatch.setattr(sampler, "sample", closing)
+    monkeypatch.setattr(conversation_module, "REFUSAL_SECONDS", 0.0)
+    for _ in range(2):  # under way, and later
+        with pytest.raises(AttemptOver, match="the attempt is over"):
+            await model.conversation().generate(messages=[USER])
+    assert (len(sampler.asked), trace.replies, len(trace.segments)) == (2, 1, 1)
+
+
+async def test_code_that_tries_again_whatever_it_is_told_does_not_hold_up_the_others(scripted) -> None:
+    model, trace, _ = scripted()
+    trace.close()
+    tries = 0
+
+    async def stubborn() -> None:
+        nonlocal tries
+        while tries < 1000:
+            tries += 1
+            with contextlib.suppress(AttemptOver):
+                await model.conversation().generate(messages=[USER])
+
+    task = asyncio.create_task(stubborn())
+    await asyncio.sleep(0)
+    assert tries == 1
+    task.cancel()

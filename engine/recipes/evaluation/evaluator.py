@@ -221,9 +221,13 @@ class Evaluator:
     async def _compare(self, work: _Work, place: int) -> None:
         """Where the episode grades a task's attempts against each other, do so once all have ended."""
         waiting = sorted(work.uncompared[place], key=lambda ended: ended[0].attempt)
-        problem = await compare([result for _, result in waiting], self._plan.deadlines.grading)
+
+        def log(level: str, text: str) -> None:
+            self._log(level, f"{work.row.eval_id}, task {work.groups[place].task_id}: {text}")
+
+        problem = await compare([result for _, result in waiting], self._plan.deadlines.grading, log)
         if problem is not None:
-            self._log("warning", f"{work.row.eval_id}, task {work.groups[place].task_id}: {problem}")
+            log("warning", problem)
         for row, result in waiting:
             self._ended(work, place, row, result)
 

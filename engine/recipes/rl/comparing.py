@@ -5,17 +5,24 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
+from functools import partial
 
 from engine.episodes.contract import GroupAttempt
 from engine.episodes.runtime import MAX_REWARD, AttemptResult
-from engine.loops.errors import one_line
+from engine.episodes.user_code import Infrastructure, Log, guarded
 from engine.store.rows import AttemptState
 
 
-async def compare(results: Sequence[AttemptResult | None], seconds: float) -> str | None:
+async def compare(
+    results: Sequence[AttemptResult | None],
+    seconds: float,
+    log: Log = lambda _level, _text: None,
+) -> str | None:
     """Give the graded attempts of a group the rewards of ``grade_group``; they are in ``results`` by attempt.
 
     Returns what went wrong, in one sentence; the attempts are lost then. ``seconds`` bounds the call.
+
+    Raises LoopsUnavailable, CancelledError.
     """
     graded = {
         number: result
@@ -29,18 +36,13 @@ async def compare(results: Sequence[AttemptResult | None], seconds: float) -> st
         for number, result in graded.items()
         if result.episode is not None
     ]
-    problem = None
+    problem, rewards = None, []
     try:
-        async with asyncio.timeout(seconds):
-            rewards = await type(attempts[0].episode).grade_group(attempts)
+        call = partial(type(attempts[0].episode).grade_group, attempts)
+        rewards = await guarded(call, asyncio.timeout(seconds), seconds, "grade_group()", log)
         problem = _problem(rewards, len(attempts))
-    except TimeoutError:
-        problem, rewards = f"grade_group() took longer than {seconds:g} s", []
-    except Exception as error:  # noqa: BLE001 - a user's code may raise anything, and costs its group alone
-        problem, rewards = (
-            f"grade_group() raised {type(error).__name__}: {one_line(str(error)) or 'no message'}",
-            [],
-        )
+    except Infrastructure as failure:
+        problem = str(failure)
     for place, result in enumerate(graded.values()):
         result.episode = None  # what it holds may be large, and nobody needs it any more
         if problem is None:

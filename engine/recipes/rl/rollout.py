@@ -102,8 +102,12 @@ class Rollout:
         ]
         if not waiting:
             return
-        problem = await compare(group.results, self._deadlines.grading)
+
+        def log(level: str, text: str) -> None:
+            self._handle.log(level, "episode", f"group {group.group_id}: {text}")
+
+        problem = await compare(group.results, self._deadlines.grading, log)
         if problem is not None:
-            self._handle.log("warning", "episode", f"group {group.group_id}: {problem}")
+            log("warning", problem)
         for number, result in waiting:
             self._reporter.attempt_ended(group, number, result)

@@ -1,0 +1,203 @@
+"""Code of an episode that swallows every cancellation: its attempt ends all the same, and it harms nothing later."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from contextvars import ContextVar
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from engine.episodes import Grading, GroupAttempt, Sampling, Setup, user_code
+from engine.recipes.rl.comparing import compare
+from engine.store.rows import AttemptState
+from tests.recipes.test_attempts import Base, attempt
+
+LEFT: ContextVar[str] = ContextVar("LEFT")
+
+
+class Deaf:
+    """``listen`` returns only once it may, however often it is cancelled."""
+
+    def __init__(self) -> None:
+        self.may_end, self.begun, self.ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def listen(self) -> None:
+        self.begun.set()
+        while not self.may_end.is_set():
+            with suppress(BaseException):
+                await self.may_end.wait()
+        self.ended.set()
+
+
+class Counted:
+    """Sandboxes: which were made, and which released."""
+
+    def __init__(self) -> None:
+        self.made: list[Any] = []
+        self.released: list[Any] = []
+
+    async def acquire(self, seconds: float) -> Any:
+        self.made.append(SimpleNamespace(sandbox=None))
+        return self.made[-1]
+
+    async def release(self, leased: Any) -> None:
+        self.released.append(leased)
+
+
+@pytest.fixture
+async def deaf(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Deaf]:
+    monkeypatch.setattr(user_code, "LET_GO_SECONDS", 0.01)
+    complaints: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    deaf = Deaf()
+    yield deaf
+    assert deaf.begun.is_set()
+    assert not deaf.ended.is_set()  # it went on all the time
+    deaf.may_end.set()
+    await asyncio.wait_for(deaf.ended.wait(), 30)
+    await asyncio.sleep(0)
+    assert complaints == []
+
+
+async def test_an_agent_that_never_lets_go_is_graded_by_what_it_has_said(deaf: Deaf) -> None:
+    class Stuck(Base):
+        async def run(self, sample: Sampling) -> None:
+            await super().run(sample)
+            await deaf.listen()
+            raise RuntimeError("long after")
+
+    boxes = Counted()
+    result, states, said = await asyncio.wait_for(attempt(Stuck, agent=0.01, sandboxes=boxes), 30)
+    assert (result.state, result.reward, result.ending) == (AttemptState.DONE, 1.0, "timed_out")
+    assert states[-1] is AttemptState.GRADING
+    assert boxes.released == boxes.made
+    assert result.trace.closed
+    assert len(said) == 1
+    assert "warning run() did not let go although it was cancelled 3 times" in said[0]
+
+
+async def test_a_setup_that_never_lets_go_loses_its_attempt(deaf: Deaf) -> None:
+    class Stuck(Base):
+        async def setup(self, setup: Setup) -> None:
+            await deaf.listen()
+
+    boxes = Counted()
+    result, _, said = await asyncio.wait_for(attempt(Stuck, setup=0.01, sandboxes=boxes), 30)
+    assert (result.state, result.error) == (AttemptState.LOST, "setup() took longer than 0.01 s")
+    assert boxes.released == boxes.made
+    assert "setup() did not let go" in said[0]
+
+
+async def test_a_grader_that_never_lets_go_loses_its_sandboxes(deaf: Deaf) -> None:
+    class Stuck(Base):
+        async def grade(self, grading: Grading) -> float:
+            async with grading.fresh_sandbox():
+                await deaf.listen()
+            return 1.0
+
+    boxes = Counted()
+    result, _, said = await asyncio.wait_for(attempt(Stuck, grading=0.01, sandboxes=boxes), 30)
+    assert (result.state, result.error) == (AttemptState.LOST, "grade() took longer than 0.01 s")
+    assert len(boxes.made) == 2
+    assert boxes.released == boxes.made[::-1]
+    assert "grade() did not let go" in said[0]
+
+
+async def test_a_comparison_that_never_lets_go_loses_its_group(deaf: Deaf) -> None:
+    class Stuck(Base):
+        @classmethod
+        async def grade_group(cls, attempts: Sequence[GroupAttempt]) -> list[float]:
+            await deaf.listen()
+            return [1.0]
+
+    result, _, _ = await attempt(Stuck)
+    said: list[str] = []
+    problem = await asyncio.wait_for(compare([result], 0.01, lambda _, text: said.append(text)), 30)
+    assert (problem, result.state) == ("grade_group() took longer than 0.01 s", AttemptState.LOST)
+    assert "grade_group() did not let go" in said[0]
+
+
+async def test_a_run_that_ends_does_not_wait_for_it(deaf: Deaf) -> None:
+    class Stuck(Base):
+        async def run(self, sample: Sampling) -> None:
+            await deaf.listen()
+
+    boxes = Counted()
+    task = asyncio.create_task(attempt(Stuck, sandboxes=boxes))
+    await deaf.begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(asyncio.shield(task), 30)
+    assert boxes.released == boxes.made
+    assert not any("Stuck" in repr(each) or "run()" in each.get_name() for each in asyncio.all_tasks())
+
+
+async def test_cancelling_gets_through_code_that_makes_something_else_of_it() -> None:
+    begun = asyncio.Event()
+
+    class Polite(Base):
+        async def run(self, sample: Sampling) -> dict[str, Any]:
+            await super().run(sample)
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                return {"interrupted": True}
+            return {}
+
+    task = asyncio.create_task(attempt(Polite))
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(task, 30)
+
+
+async def test_what_setup_leaves_in_its_context_is_there_in_run() -> None:
+    class Contextual(Base):
+        async def setup(self, setup: Setup) -> None:
+            LEFT.set("by setup")
+
+        async def run(self, sample: Sampling) -> dict[str, Any]:
+            await super().run(sample)
+            return {"left": LEFT.get()}
+
+    result, _, _ = await attempt(Contextual)
+    assert result.metadata == {"left": "by setup"}
+
+
+PROGRAM = """
+import asyncio
+from engine.episodes import user_code
+
+user_code.LET_GO_SECONDS = 0.01
+
+async def deaf():
+    while True:
+        try:
+            await asyncio.sleep(60)
+        except BaseException:
+            pass
+
+async def main():
+    for call in (deaf, lambda: asyncio.gather(deaf(), deaf())):
+        try:
+            await user_code.within(call, asyncio.timeout(0.01), "run()", lambda *said: None)
+        except TimeoutError:
+            print("left behind")
+
+asyncio.run(main())
+print("ended")
+"""
+
+
+def test_a_process_ends_although_such_code_goes_on() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", PROGRAM], check=False, capture_output=True, text=True, timeout=120
+    )
+    assert (ended.stdout, ended.stderr, ended.returncode) == ("left behind\nleft behind\nended\n", "", 0)
