@@ -153,9 +153,11 @@ async def test_a_cancelled_creation_leaves_nothing_once_its_name_is_released(
         task = asyncio.create_task(provider.create(SandboxSpec(name)))
         for _ in range(turns):
             await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+        if task.cancel():
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        else:
+            await task  # a busy machine let it finish before
         await provider.release(name)
         assert [t for t in traces(project) if name in t] == []
 
