@@ -219,7 +219,9 @@ def report_title(checks: Sequence[CheckRow], chosen: int, now: float) -> tuple[s
     if not checks:
         return "Check", ""
     check = checks[chosen]
-    which = "" if len(checks) == 1 else f"{chosen + 1} of {len(checks)}, "
+    which = (
+        "" if len(checks) == 1 else f"< {chosen + 1} of {len(checks)} >  "
+    )  # the keys that page through them
     return "Check", f"{which}{_when(check.created_at, now)}"
 
 

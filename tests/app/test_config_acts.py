@@ -119,11 +119,11 @@ async def test_a_report_says_what_differs_from_the_one_before(
             pilot, lambda: "The report before says the same." in said(screen, "report"), "the newest report"
         )
         await pilot.press("less_than_sign")
-        changes = "- Loss: cispo - Attempts: 4 + warning: doubt ␛[m[red] + Loss: ppo + Attempts: 8"
+        changes = "- Loss: cispo + Loss: ppo - Attempts: 4 + Attempts: 8 + warning: doubt ␛[m[red]"
         await until(
             pilot, lambda: f"Since the report before: {changes}" in said(screen, "report"), "the one before"
         )
-        await until_shown(pilot, app, "2 of 3", "- Loss: cispo", "+ Attempts: 8")
+        await until_shown(pilot, app, "< 2 of 3 >", "- Loss: cispo", "+ Attempts: 8")
         await pilot.press("less_than_sign")
         await until_shown(pilot, app, "3 of 3", "Loss: cispo")
         assert "report before" not in said(screen, "report")

@@ -52,9 +52,9 @@ def test_what_differs_from_the_check_before_is_told(call: Call, project_dir: Pat
     assert "Since the check before" not in first.err + again.err
     changed = call("check", "train.toml", "--set", "training.loss=ppo", "--set", "sampling.top_p=0.9")
     told = changed.err[changed.err.index("Since the check before:") :].splitlines()
-    assert told[1] == "  - Loss: cispo"
-    assert told[2].startswith("  + warning: override sampling.top_p: [sampling] top_p = 0.9 biases")
-    assert told[3:] == ["  + Loss: ppo", "The check found no error, and 1 warning."]
+    assert told[1:3] == ["  - Loss: cispo", "  + Loss: ppo"]
+    assert told[3].startswith("  + warning: override sampling.top_p: [sampling] top_p = 0.9 biases")
+    assert told[4:] == ["The check found no error, and 1 warning."]
 
     (project_dir / "train.toml").write_text(CONFIG.replace("max_steps = 3", "max_step = 3"))
     assert call("check", "train.toml").status == 2
