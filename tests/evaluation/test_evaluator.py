@@ -92,6 +92,7 @@ class Bench:
         self.store, self.renderer = store, renderer
         self.said: list[str] = []
         self.told: list[str] = []
+        self.attempts_ended = 0
 
     async def evaluate(
         self, reply: Callable[[str, int], str], name: str = "step-000003", **more: Any
@@ -125,6 +126,7 @@ class Bench:
         try:
             return await evaluator.evaluate(sampler, Weights(name, "live", 3), "every"), sampler
         finally:
+            self.attempts_ended = evaluator.attempts_ended
             recorder.close()
 
 
@@ -143,6 +145,7 @@ def scripted(name: str, call: int) -> str:
 async def test_all_tasks_are_attempted_and_told(bench: Bench, tmp_path: Path) -> None:
     row, _ = await bench.evaluate(scripted)
     assert (row.state, row.graded, row.lost, row.step) == ("done", 12, 0, 3)
+    assert bench.attempts_ended == 12
     assert row.mean == pytest.approx((1 + 0.5 + 0.125) / 3)
     assert row.mean is not None
     assert row.low is not None

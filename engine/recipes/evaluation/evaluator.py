@@ -91,6 +91,7 @@ class Evaluator:
         self._log, self._told, self._stopping, self._hold = log, told, stopping, hold
         self._places = places
         self._score = score if plan.samples_plainly else None
+        self.attempts_ended = 0  # of all evaluations
 
     async def evaluate(self, sampler: Sampler, weights: Weights, why: str) -> EvalRow:
         """Attempt every task and store what came of it. ``sampler`` must sample as ``plan.sampling`` says.
@@ -210,6 +211,7 @@ class Evaluator:
             changed=changed,
             log=log,
         )
+        self.attempts_ended += 1
         work.running[place] -= 1
         if result.episode is None:
             self._ended(work, place, row, result)

@@ -87,6 +87,11 @@ class HeldOut:
             elif row.state == "done" and row.target == "live" and row.step is not None:
                 self._evaluated.add(row.step)
 
+    @property
+    def attempts_ended(self) -> int:
+        """Of all evaluations of this sitting."""
+        return 0 if self._evaluator is None else self._evaluator.attempts_ended
+
     async def at_start(self, step: int) -> None:
         """Before the first step: the weights that the run begins with."""
         if self._settings is None or not self._settings.at_start or step > 0 or self._has_start:

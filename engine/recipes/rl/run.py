@@ -117,7 +117,7 @@ class _Run:
             told=self.reporter.phase,
             changed=self.reporter.step_changed,
         )
-        pace = asyncio.create_task(self._tell_pace(schedule), name="pace")
+        pace = asyncio.create_task(self._tell_pace(schedule, self._held_out), name="pace")
         lag = asyncio.create_task(self._lag.watch(), name="loop lag")
         try:
             await self._held_out.at_start(self.step)
@@ -219,11 +219,12 @@ class _Run:
             untrained=schedule.untrained,
         )
 
-    async def _tell_pace(self, schedule: Schedule) -> None:
-        """Keep the live figures in the run's row (``info["pace"]``) until cancelled."""
+    async def _tell_pace(self, schedule: Schedule, held_out: HeldOut) -> None:
+        """Keep the live figures in the run's row (``info["pace"]``) until cancelled; evaluations count."""
 
         def totals() -> Totals:
-            return Totals(schedule.attempts_ended, self.meter.sampled_tokens, schedule.slots.seconds())
+            attempts = schedule.attempts_ended + held_out.attempts_ended
+            return Totals(attempts, self.meter.sampled_tokens, schedule.slots.seconds())
 
         pace = Pace(totals, self.settings.max_concurrent_rollouts)
         while True:
