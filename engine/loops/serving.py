@@ -80,8 +80,11 @@ class ServedPolicy:
         await asyncio.to_thread(tls)
         share_tls(sdk)
         release_calls(sdk)
+        policy = _Policy(sdk, step)
+        self._earlier.add(policy)  # where it never serves, it ends with the session
         await _ready(sdk)
-        previous, self._current = self._current, _Policy(sdk, step)
+        self._earlier.discard(policy)
+        previous, self._current = self._current, policy
         self.version = step
         if previous is not None:
             self._earlier.add(previous)

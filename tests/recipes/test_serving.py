@@ -86,3 +86,27 @@ async def test_a_sampler_is_waited_for_once_before_it_is_served() -> None:
     client.ensure_ready_async = ready  # type: ignore[method-assign]
     await ServedPolicy().serve(client, 0)
     assert asked == [None]
+
+
+async def test_a_client_that_never_becomes_ready_is_closed_with_the_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    closed: list[Any] = []
+
+    async def aclose(client: SamplingClient) -> None:
+        closed.append(client)
+
+    async def never() -> None:
+        raise TimeoutError
+
+    monkeypatch.setattr(SamplingClient, "aclose", aclose)
+    served, first, late = ServedPolicy(), make_client(), make_client()
+    await served.serve(first, 0)
+    late.ensure_ready_async = never  # type: ignore[method-assign]
+    with pytest.raises(TimeoutError):
+        await served.serve(late, 1)
+    async with served.calling() as client:
+        assert client.sdk is first
+    for _, closing in served.closers():
+        await closing
+    assert {*closed} == {first, late}
