@@ -20,7 +20,7 @@ _EVAL_CELLS = 16
 COLUMNS = (
     Column("state", "state", 9),
     Column("name", "checkpoint", 11),
-    Column("run", "run", 12, flex=2, most=30),
+    Column("run", "run", 12, flex=5, most=30),
     Column("why", "why", 14, flex=1, most=22, drop=5),
     Column("step", "step", 5, right=True, drop=6),
     Column("score", "score", 9, right=True),

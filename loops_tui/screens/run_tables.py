@@ -40,7 +40,7 @@ ATTEMPT_COLUMNS = (
     Column("advantage", "adv.", 6, right=True, drop=3),
     Column("turns", "turns", 5, right=True, drop=2),
     Column("tokens", "tokens", 6, right=True, drop=2),
-    Column("ending", "ending", 8, flex=2, most=30, drop=1),
+    Column("ending", "ending", 9, flex=2, most=30, drop=1),
     Column("tries", "tries", 5, right=True, drop=5),
     Column("time", "time", 6, right=True, drop=4),
 )

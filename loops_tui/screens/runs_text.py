@@ -222,8 +222,8 @@ def _facts(entry: RunEntry, own_pid: int) -> list[Line]:
         (
             ("started ", Tone.DIM),
             (ago(entry.now - run.created_at), Tone.PLAIN),
+            *_saved(entry),  # where there is no room for all, the host is cut: its silence is told above
             *((gap, *who) if who else ()),
-            *_saved(entry),
         ),
     ]
 
