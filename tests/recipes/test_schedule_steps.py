@@ -1,4 +1,4 @@
-"""Which step will train a group, as it is told while the group is in flight; and its end where one does not end."""
+"""Which step will train a group, as it is told while the group is in flight; and how attempts end that do not begin, or do not end."""
 
 from __future__ import annotations
 
@@ -45,3 +45,15 @@ async def test_attempts_that_do_not_end_do_not_hold_up_the_run(monkeypatch: pyte
     assert over_asked.is_set()
     over.set()
     await settle()
+
+
+async def test_attempts_that_are_cancelled_before_they_run_are_not_set_up_for_ever() -> None:
+    bench = Bench(ahead=4)
+    collecting = asyncio.create_task(bench.schedule.collect())
+    await asyncio.sleep(0)
+    assert bench.schedule.slots.ahead > 0
+    bench.control.stop_after_step("test")
+    await collecting
+    await settle()
+    assert bench.schedule.slots.ahead == 0
+    await bench.schedule.close()

@@ -137,13 +137,12 @@ class Schedule:
         Raises:
             LoopsUnavailable: what ended an attempt ends the run.
         """
-        begun = time.monotonic()
         if self._watching is None:
             self._watching = asyncio.create_task(self._watch_control(), name="schedule")
         self._collecting = True
         self._pump()
         try:
-            return await self._collect(begun)
+            return await self._collect(time.monotonic())
         finally:
             self._collecting = False
 
@@ -322,13 +321,12 @@ class Schedule:
         self._await_next_turn()
         self._begun += 1
         attempt = len(kept.tasks)
-        task = asyncio.create_task(
-            self._one(kept, attempt, self.slots.begin((group.group_id, attempt))),
-            name=f"group {group.group_id} attempt {attempt}",
-        )
+        places = self.slots.begin((group.group_id, attempt))
+        work = self._one(kept, attempt, places)
+        task = asyncio.create_task(work, name=f"group {group.group_id} attempt {attempt}")
         kept.tasks.append(task)
         self._background.add(task)
-        task.add_done_callback(self._background.discard)
+        task.add_done_callback(lambda task: self._left(task, places))
 
     def _step_of(self, group_id: int) -> int:
         """The step that trains a kept group, if none before it is rejected."""
@@ -342,18 +340,20 @@ class Schedule:
 
     async def _one(self, kept: Kept, attempt: int, places: AttemptPlaces) -> None:
         try:
-            try:
-                kept.group.results[attempt] = await self._attempt(kept.group, attempt, places)
-            finally:
-                places.over()
+            kept.group.results[attempt] = await self._attempt(kept.group, attempt, places)
+            places.over()
             kept.left -= 1
             self.attempts_ended += 1
             if kept.left == 0:
                 await self._judge(kept)
         except Exception as error:  # noqa: BLE001 - whatever it is ends the run: ``collect`` raises it
             self._error = self._error or error
-        finally:
-            self._slots_changed()
+
+    def _left(self, task: asyncio.Task[None], places: AttemptPlaces) -> None:
+        """An attempt has ended, or was cancelled before it ever ran."""
+        self._background.discard(task)
+        places.over()
+        self._slots_changed()
 
     async def _judge(self, kept: Kept) -> None:
         group = kept.group
