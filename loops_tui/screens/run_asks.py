@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from loops_tui.app import LoopsApp
 
 NOTES = {
-    "pause": ("Pause", "Attempts in flight end; no new ones begin until it goes on."),
+    "pause": ("Pause", "Attempts in flight go on to their end; no new ones begin until it is told to go on."),
     "resume": ("Resume", "It goes on where it stands."),
     "stop": ("Stop", "The step in hand is finished and trained first."),
     "abort": ("Abort", "The step in hand is lost; what it holds is released."),

@@ -64,10 +64,9 @@ def header(view: RunView, found: Sequence[Finding], width: int, *, acts: bool = 
     pace = pace_line(view, width)
     if pace:
         lines.append(pace)
-    asked = asked_words(view.command, view.now)
     lasting = [finding for finding in found if finding.lasting]
-    if asked is not None and not run.state.final and not _asked_before_a_resume(view):
-        lasting.append(Finding(Tone.ACCENT, asked, lasting=True))
+    if not run.state.final and not _asked_before_a_resume(view):
+        lasting += _asked(view)
     passing = [finding for finding in found if not finding.lasting]
     shown = [*lasting, *passing[: 2 if width >= NARROW else 1]]
     hidden = len(lasting) + len(passing) - len(shown)
@@ -78,6 +77,15 @@ def header(view: RunView, found: Sequence[Finding], width: int, *, acts: bool = 
         most = ENDING_LINES if run.state.final and place == 0 else 1
         lines.extend(_finding_lines(finding, rest, width, most))
     return lines
+
+
+def _asked(view: RunView) -> list[Finding]:
+    """What was asked of the run last, and its answer; only a refusal warns."""
+    command, words = view.command, asked_words(view.command, view.now)
+    if command is None or words is None:
+        return []
+    refused = command.state in (CommandState.REFUSED, CommandState.FAILED)
+    return [Finding(Tone.WARN if refused else Tone.ACCENT, words, lasting=True)]
 
 
 def _asked_before_a_resume(view: RunView) -> bool:
@@ -94,8 +102,9 @@ def _finding_lines(finding: Finding, rest: str, width: int, most: int) -> list[L
         pieces = list(wrap(safe(finding.line, 400), room - len(rest) - 2))
     if len(pieces) > most:
         pieces = [*pieces[: most - 1], pieces[most - 1] + " …"]
+    mark = " › " if finding.tone is Tone.ACCENT else " ! "  # an answer is no warning
     lines: list[Line] = [
-        ((" ! " if place == 0 else "   ", finding.tone), (piece, finding.tone))
+        ((mark if place == 0 else "   ", finding.tone), (piece, finding.tone))
         for place, piece in enumerate(pieces)
     ]
     lines[-1] = (*lines[-1], (rest, Tone.DIM))
@@ -105,6 +114,7 @@ def _finding_lines(finding: Finding, rest: str, width: int, most: int) -> list[L
 def _doing(view: RunView, width: int, acts: bool) -> list[Line]:
     """The phase and for how long; what it waits for; what keeps it waiting longest."""
     run, counts = view.run, step_counts(view)
+    open_ = sum(counts.values()) - counts["done"]
     group = waited_group(run)
     if group and width < NARROW:
         parts = [plain(f"  waits for {group.partition(' attempt')[0]} left")]
@@ -113,8 +123,8 @@ def _doing(view: RunView, width: int, acts: bool) -> list[Line]:
     if view.phase_since is not None and run.state is not RunState.PAUSED:
         parts.append(plain(f" {elapsed(max(0.0, view.now - view.phase_since))}"))
     if run.state is RunState.PAUSED:
-        return [*parts, plain("  waits for P: go on" if acts else "  until it is told to go on", Tone.DIM)]
-    open_ = sum(counts.values()) - counts["done"]
+        waits = "  waits for P: go on" if acts else "  until it is told to go on"
+        return [*(parts if open_ else [()]), plain(waits, Tone.DIM)]
     if run.phase == "sampling" and (open_ or group):
         if not group or width >= NARROW:
             parts.append(plain(f"  waits for {group or counted(open_, 'attempt')}", Tone.DIM))

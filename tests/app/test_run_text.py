@@ -143,6 +143,10 @@ def test_an_evaluation_under_way_is_counted_by_itself() -> None:
 
 def test_what_a_paused_run_waits_for() -> None:
     assert "waits for P: go on" in said(view_of(run_state=RunState.PAUSED))
+    idle = view_of(run_state=RunState.PAUSED, run_phase="publishing", run_step=617, run_max_steps=20000)
+    assert said(idle, 78).startswith(" ‖ paused  waits for P: go on")  # what it did last is over
+    progress = StepProgress({AttemptState.SAMPLING: 3}, {}, 1, 8)
+    assert "‖ paused  sampling  waits" in said(view_of(run_state=RunState.PAUSED, progress=progress))
 
 
 def test_an_answer_is_told_for_a_while_and_a_refusal_stays() -> None:
@@ -155,6 +159,8 @@ def test_an_answer_is_told_for_a_while_and_a_refusal_stays() -> None:
         1, "r", "save", CommandState.REFUSED, NOW - 9, answer="no step yet", answered_at=NOW - 5
     )
     assert asked_words(refused, NOW + 100) == "save a checkpoint was refused: no step yet"
+    assert " › save a checkpoint: step-000003 is saved" in said(view_of(command=done)).splitlines()
+    assert " ! save a checkpoint was refused: no step yet" in said(view_of(command=refused)).splitlines()
     assert (
         asked_words(CommandRow(1, "r", "stop", CommandState.QUEUED, NOW), NOW)
         == "stop after this step: asked"
