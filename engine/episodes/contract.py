@@ -125,6 +125,9 @@ class Episode[TaskT, OptionsT]:
     ``[runtime.config.options]`` (or None). Raise from ``setup`` or ``run`` only when the episode did not happen
     (infrastructure): the attempt is then tried again in a fresh one. Anything the agent did, however badly,
     deserves a reward.
+
+    At its deadline each method is cancelled, and the policy answers ``run`` no more. Code that catches everything must
+    raise ``asyncio.CancelledError`` again: otherwise it is left behind after half a minute, and goes on beside the run.
     """
 
     #: How often a raising ``grade`` is called again. Above 0 only if grading twice does no harm.

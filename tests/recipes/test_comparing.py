@@ -60,6 +60,7 @@ async def test_an_attempts_own_grade_is_handed_on_and_lost_attempts_are_left_out
     assert await compare(group, 5.0) is None
     assert seen == [1.0, 1.0]
     assert [result.state for result in group] == [AttemptState.DONE, AttemptState.DONE, AttemptState.LOST]
+    assert all(result.episode is None for result in group)
 
 
 @pytest.mark.parametrize(

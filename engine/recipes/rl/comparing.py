@@ -29,6 +29,9 @@ async def compare(
         for number, result in enumerate(results)
         if result is not None and result.state is AttemptState.DONE and result.episode is not None
     }
+    for result in results:
+        if result is not None and result.state is not AttemptState.DONE:
+            result.episode = None  # what it holds may be large, and nobody needs it any more
     if not graded:
         return None
     attempts = [
@@ -44,7 +47,7 @@ async def compare(
     except Infrastructure as failure:
         problem = str(failure)
     for place, result in enumerate(graded.values()):
-        result.episode = None  # what it holds may be large, and nobody needs it any more
+        result.episode = None
         if problem is None:
             result.reward = float(rewards[place])
         else:
