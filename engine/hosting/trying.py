@@ -166,7 +166,7 @@ class Trial:
         plan = await asyncio.to_thread(self._plan, task, held_out, log)
         try:
             result = await while_loops_lives(weights.endpoint, run_attempt(plan, changed=changed, log=log))
-            await compare([result], plan.deadlines.grading)  # of an episode that only compares; alone, here
+            await compare([result], plan.deadlines.grading, log)  # an episode that only compares; alone, here
         except LoopsError as error:
             raise HostingError(str(error)) from error
         return _attempted(plan.task, result)
