@@ -191,7 +191,7 @@ def _cost(
 def lines(found: Estimate, settings: Settings) -> Iterator[str]:
     """The estimate in words."""
     training = settings.training
-    batch = f"{found.steps} steps × {training.groups_per_step} × {training.group_size}"
+    batch = f"{found.steps:,} steps × {training.groups_per_step} × {training.group_size}"
     most = "" if found.measured else "at most "
     if found.measured:
         again = found.attempts / (found.steps * training.groups_per_step * training.group_size)

@@ -36,9 +36,12 @@ async def test_typing_marks_the_line_of_the_problem(
         await pilot.press("f8")
         assert editor.line_number == line
         await pilot.press("ctrl+z", "ctrl+z")
-        await until(pilot, lambda: "unknown key" not in screen_text(app), "undone, the problem is gone")
-        assert screen.document is not None
-        assert editor._marks == {}
+        # Half undone the text has another problem for a moment.
+        await until(
+            pilot,
+            lambda: editor._marks == {} and "unknown key" not in screen_text(app),
+            "undone, the problem is gone",
+        )
 
 
 async def test_no_key_waits_for_the_look_at_the_text(agents: Path, monkeypatch: pytest.MonkeyPatch) -> None:
