@@ -23,7 +23,7 @@ async def test_typing_marks_the_line_of_the_problem(
 ) -> None:
     app = make_app(agents)
     async with app.run_test(size=size) as pilot:
-        screen, editor = await edit(pilot, app)
+        _, editor = await edit(pilot, app)
         line = config.read_text().splitlines().index("[training]") + 2
         editor.go_to(line)
         await pilot.press("home", *keys("grup_size = 4\n"))
