@@ -21,6 +21,7 @@ from engine.episodes.places import Places, Unlimited
 from engine.episodes.user_code import (
     Infrastructure,
     Log,
+    OneTask,
     guarded,
     infrastructure,
     passes_through,
@@ -140,9 +141,9 @@ async def run_attempt(
     started = time.time()
     error = ""
     for number in range(1, plan.max_retries + 2):
-        trace = ConversationTrace()
+        trace, code = ConversationTrace(), OneTask(log)
         try:
-            result = await _with_sandbox(plan, number, trace, clock, log)
+            result = await _with_sandbox(plan, number, code=code, trace=trace, clock=clock, log=log)
         except Infrastructure as failure:
             error = str(failure)
             last = number == plan.max_retries + 1
@@ -151,6 +152,7 @@ async def run_attempt(
         finally:
             clock.enter(None)
             trace.close()
+            code.close()
         break
     else:
         result = AttemptResult(
@@ -168,18 +170,20 @@ async def run_attempt(
 async def _with_sandbox(
     plan: AttemptPlan,
     number: int,
+    *,
+    code: OneTask,
     trace: ConversationTrace,
     clock: AttemptClock,
     log: Log,
 ) -> AttemptResult:
     """One try in a sandbox of its own, which is released however the try ends."""
     if plan.sandboxes is None:
-        return await _one_try(plan, number, None, trace=trace, clock=clock, log=log)
+        return await _one_try(plan, number, None, code=code, trace=trace, clock=clock, log=log)
     clock.enter(AttemptState.PROVISIONING)
     with infrastructure("creating the sandbox"):
         leased = await plan.sandboxes.acquire(plan.deadlines.provision)
     try:
-        return await _one_try(plan, number, leased.sandbox, trace=trace, clock=clock, log=log)
+        return await _one_try(plan, number, leased.sandbox, code=code, trace=trace, clock=clock, log=log)
     finally:
         clock.enter(None)
         await plan.sandboxes.release(leased)
@@ -190,6 +194,7 @@ async def _one_try(
     number: int,
     sandbox: Sandbox | None,
     *,
+    code: OneTask,
     trace: ConversationTrace,
     clock: AttemptClock,
     log: Log,
@@ -202,7 +207,7 @@ async def _one_try(
 
     clock.enter(AttemptState.SETUP)
     seconds, setup = plan.deadlines.setup, Setup(plan.attempt, sandbox)
-    await guarded(lambda: episode.setup(setup), asyncio.timeout(seconds), seconds, "setup()", log)
+    await guarded(code, lambda: episode.setup(setup), asyncio.timeout(seconds), seconds, "setup()")
 
     model = plan.model(
         trace,
@@ -216,7 +221,7 @@ async def _one_try(
             clock.enter(AttemptState.ACTING)
             deadline = asyncio.timeout(plan.deadlines.agent)
             sample = Sampling(model, plan.attempt, sandbox)
-            metadata = await within(lambda: episode.run(sample), deadline, "run()", log, trace.close)
+            metadata = await within(code, lambda: episode.run(sample), deadline, "run()", trace.close)
     except ContextWindowExceeded:
         ending = "context_overflow"
     except BaseException as error:
@@ -243,7 +248,7 @@ async def _one_try(
             result.episode = episode
             if not grades(plan.episode):
                 return result
-        reward, problem = await _grade(plan, episode, timed_out, sandbox, log)
+        reward, problem = await _grade(plan, episode, timed_out, sandbox, code=code, log=log)
     if isinstance(reward, Reward):
         result.metadata.update(_told_by(reward))
     if problem is not None:
@@ -273,6 +278,8 @@ async def _grade(
     episode: Episode[Any, Any],
     timed_out: bool,
     sandbox: Sandbox | None,
+    *,
+    code: OneTask,
     log: Log,
 ) -> tuple[float | None, str | None]:
     """The reward, or what was wrong with grading. A grader that returns no finite number has failed too."""
@@ -283,7 +290,7 @@ async def _grade(
         grading = Grading(timed_out, plan.attempt, sandbox, None if fresh is None else fresh.open)
         grade = partial(episode.grade, grading)
         try:
-            reward = await guarded(grade, deadline, deadlines.grading, "grade()", log)
+            reward = await guarded(code, grade, deadline, deadlines.grading, "grade()")
         except Infrastructure as failure:
             problem = str(failure)
         else:

@@ -1,4 +1,4 @@
-"""Calling a user's code: for how long it may run, and what it raises, as one sentence."""
+"""Calling a user's code: in which task, for how long it may run, and what it raises, as one sentence."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from engine.config.user_errors import message_of
 from engine.loops.errors import LoopsUnavailable, one_line
@@ -22,11 +22,13 @@ _NOT_THE_USERS = (Path(__file__).resolve().parents[1], Path(sysconfig.get_path("
 #: Code that is to end is cancelled so often. Each time it has so many seconds to let go of what it holds.
 CANCELLATIONS, LET_GO_SECONDS = 3, 10.0
 
-#: Which call of a user's code a task belongs to; tasks that the code begins inherit it.
-_CALL: ContextVar[object] = ContextVar("_CALL")
+#: Which episode's code a task belongs to; tasks that the code begins inherit it.
+_CODE: ContextVar[OneTask] = ContextVar("_CODE")
 
 #: A user's method with its arguments.
 type Call = Callable[[], Awaitable[Any]]
+#: What a call returned, or what it raised.
+type Outcome = tuple[Any, BaseException | None]
 #: Told of a level and a text for what a person should be able to find later.
 type Log = Callable[[str, str], None]
 
@@ -60,13 +62,85 @@ def infrastructure(what: str) -> Iterator[None]:
         raise Infrastructure(raised(what, error)) from error
 
 
-async def guarded(call: Call, deadline: asyncio.Timeout, seconds: float, what: str, log: Log) -> Any:
+class OneTask:
+    """Where an episode's code runs, call after call: what ``setup`` opens, ``run`` or ``grade`` may close.
+
+    Libraries insist on that (anyio's task groups, and with them MCP clients). Code that does not let go is left behind
+    with its task, and the next call has another. ``close`` it where no more calls come.
+    """
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._calls: asyncio.Queue[Call] = asyncio.Queue()
+        self._outcome: asyncio.Future[Outcome] | None = None  # of the call under way, or of the last one
+        self._task: asyncio.Task[None] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def begin(self, call: Call) -> asyncio.Future[Outcome]:
+        """The call's outcome, once it has one. The code shares the context of whoever makes its first call."""
+        caller = asyncio.current_task()
+        assert caller is not None
+        if self._task is None or self._task.done():
+            self._calls = asyncio.Queue()
+            self._task = asyncio.create_task(self._serve(), name="episode", context=caller.get_context())
+            self._task.add_done_callback(self._ended)
+        self._outcome = asyncio.get_running_loop().create_future()
+        self._calls.put_nowait(call)
+        return self._outcome
+
+    def cancel(self) -> None:
+        """Cancel the call that is under way; there must be one."""
+        assert self._task is not None
+        self._task.cancel()
+
+    def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def leave_behind(self, what: str) -> None:
+        """Give up the call under way, and with it the tasks that the code has begun; the log is told."""
+        self._log(
+            "warning",
+            f"{what} did not let go although it was cancelled {CANCELLATIONS} times in {CANCELLATIONS * LET_GO_SECONDS:g} s: "
+            "its code goes on in the background, without the policy and soon without its sandbox, and keeps what else it "
+            "holds (memory, connections); code that catches BaseException, or everything, must raise "
+            "asyncio.CancelledError again",
+        )
+        for task in asyncio.all_tasks():
+            if task is not asyncio.current_task() and task.get_context().get(_CODE) is self:
+                _disown(task)
+        self._task = None
+
+    async def _serve(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        _CODE.set(self)
+        while self._task is task:
+            call, outcome = await self._calls.get(), self._outcome
+            found = await _caught(call)
+            while task.cancelling():
+                task.uncancel()
+            assert outcome is not None
+            outcome.set_result(found)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """The task was cancelled between two calls: by ``close``, by what the code has opened, or before a call began."""
+        if self._task is task and self._outcome is not None and not self._outcome.done():
+            self._outcome.set_result((None, asyncio.CancelledError()))
+
+
+async def guarded(code: OneTask, call: Call, deadline: asyncio.Timeout, seconds: float, what: str) -> Any:
     """As ``within``, for ``deadline`` of so many seconds; anything the code raises is infrastructure.
 
     Raises Infrastructure.
     """
     try:
-        return await within(call, deadline, what, log)
+        return await within(code, call, deadline, what)
     except BaseException as error:
         if passes_through(error):
             raise
@@ -75,81 +149,68 @@ async def guarded(call: Call, deadline: asyncio.Timeout, seconds: float, what: s
 
 
 async def within(
+    code: OneTask,
     call: Call,
     deadline: asyncio.Timeout,
     what: str,
-    log: Log,
     over: Callable[[], None] = lambda: None,
 ) -> Any:
-    """Await a user's code until its deadline, in a task of its own: code that does not end is left behind.
+    """Await a user's code until its deadline: code that does not end is left behind.
 
     It has ``CANCELLATIONS`` x ``LET_GO_SECONDS`` to let go, after the deadline and where the caller is cancelled;
-    ``over`` is called before that. The code shares the caller's context.
+    ``over`` is called before that.
 
     Raises:
         TimeoutError: the deadline is over (``deadline.expired()``), unless the code returned something even so.
         asyncio.CancelledError: the caller was cancelled, whatever the code made of it.
         BaseException: what the code raised by itself.
     """
-    caller = asyncio.current_task()
-    assert caller is not None
-    mark = object()
-    work = asyncio.create_task(_caught(call, mark), name=what, context=caller.get_context())
+    outcome = code.begin(call)
     try:
         async with deadline:
-            await asyncio.wait({work})
+            await asyncio.wait({outcome})
     except asyncio.CancelledError:
         over()
-        await _end(work, mark, what, log)
+        await _end(code, outcome, what)
         raise
     except TimeoutError:
         over()
-        await _end(work, mark, what, log)
-        if not work.done():
+        await _end(code, outcome, what)
+        if not outcome.done():
             raise
-        value, error = work.result()
+        value, error = outcome.result()
         if error is not None and not passes_through(error):  # what it made of being cancelled
             raise
     else:
-        value, error = work.result()
+        value, error = outcome.result()
     if error is not None:
         raise error
     return value
 
 
-async def _caught(call: Call, mark: object) -> tuple[Any, BaseException | None]:
+async def _caught(call: Call) -> Outcome:
     """What the code returns or raises. asyncio would let a SystemExit end its loop, and complain of what nobody reads."""
-    _CALL.set(mark)
     try:
         return await call(), None
     except BaseException as error:  # noqa: BLE001 - raised again by whoever awaits the call
         return None, error
 
 
-async def _end(work: asyncio.Task[Any], mark: object, what: str, log: Log) -> None:
+async def _end(code: OneTask, outcome: asyncio.Future[Outcome], what: str) -> None:
     """Cancel the code until it ends, and leave it behind where it does not.
 
     Raises CancelledError where the caller is cancelled meanwhile, which cancels the code once more.
     """
     cancelled = None
     for _ in range(CANCELLATIONS):
-        if not work.done():
-            work.cancel()
+        if not outcome.done():
+            code.cancel()
             try:
-                await asyncio.wait({work}, timeout=LET_GO_SECONDS)
+                await asyncio.wait({outcome}, timeout=LET_GO_SECONDS)
             except asyncio.CancelledError as error:
                 cancelled = error
-    if not work.done():
-        log(
-            "warning",
-            f"{what} did not let go although it was cancelled {CANCELLATIONS} times in {CANCELLATIONS * LET_GO_SECONDS:g} s: "
-            "its code goes on in the background, without the policy and soon without its sandbox, and keeps what else it "
-            "holds (memory, connections); code that catches BaseException, or everything, must raise "
-            "asyncio.CancelledError again",
-        )
-        for task in asyncio.all_tasks():
-            if task is not asyncio.current_task() and task.get_context().get(_CALL) is mark:
-                _disown(task)
+    if not outcome.done():
+        code.leave_behind(what)
     if cancelled is not None:
         raise cancelled
 

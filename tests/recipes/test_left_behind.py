@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from types import SimpleNamespace
 from typing import Any
 
+import anyio
 import pytest
 
 from engine.episodes import Grading, GroupAttempt, Sampling, Setup, user_code
@@ -171,6 +172,48 @@ async def test_what_setup_leaves_in_its_context_is_there_in_run() -> None:
     assert result.metadata == {"left": "by setup"}
 
 
+async def test_what_setup_opens_may_be_closed_by_grade() -> None:
+    """As with anyio's task groups, on which MCP clients stand: they must be left in the task that entered them."""
+    served: list[str] = []
+
+    class Connected(Base):
+        async def setup(self, setup: Setup) -> None:
+            self.group = await anyio.create_task_group().__aenter__()
+            self.group.start_soon(self.serve)
+
+        async def serve(self) -> None:
+            served.append("begun")
+            await anyio.sleep_forever()
+
+        async def grade(self, grading: Grading) -> float:
+            self.group.cancel_scope.cancel()
+            await self.group.__aexit__(None, None, None)
+            served.append("ended")
+            return 1.0
+
+    result, _, said = await attempt(Connected)
+    assert (result.state, result.reward, said) == (AttemptState.DONE, 1.0, [])
+    assert served == ["begun", "ended"]
+
+
+async def test_the_next_call_runs_after_one_was_cut_before_or_while_it_ran() -> None:
+    async def sleeping() -> None:
+        await asyncio.sleep(3600)
+
+    async def answering() -> str:
+        return "here"
+
+    with user_code.OneTask(lambda *said: None) as code:
+        for seconds in (0, 0.01, 0, 0.01):
+            with pytest.raises(TimeoutError):
+                cut = user_code.within(code, sleeping, asyncio.timeout(seconds), "run()")
+                await asyncio.wait_for(cut, 30)
+            assert await user_code.within(code, answering, asyncio.timeout(60), "grade()") == "here"
+        code.close()
+        await asyncio.sleep(0)
+        assert await user_code.within(code, answering, asyncio.timeout(60), "grade()") == "here"
+
+
 PROGRAM = """
 import asyncio
 from engine.episodes import user_code
@@ -187,7 +230,8 @@ async def deaf():
 async def main():
     for call in (deaf, lambda: asyncio.gather(deaf(), deaf())):
         try:
-            await user_code.within(call, asyncio.timeout(0.01), "run()", lambda *said: None)
+            with user_code.OneTask(lambda *said: None) as code:
+                await user_code.within(code, call, asyncio.timeout(0.01), "run()")
         except TimeoutError:
             print("left behind")
 

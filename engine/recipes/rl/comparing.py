@@ -9,7 +9,7 @@ from functools import partial
 
 from engine.episodes.contract import GroupAttempt
 from engine.episodes.runtime import MAX_REWARD, AttemptResult
-from engine.episodes.user_code import Infrastructure, Log, guarded
+from engine.episodes.user_code import Infrastructure, Log, OneTask, guarded
 from engine.store.rows import AttemptState
 
 
@@ -42,7 +42,8 @@ async def compare(
     problem, rewards = None, []
     try:
         call = partial(type(attempts[0].episode).grade_group, attempts)
-        rewards = await guarded(call, asyncio.timeout(seconds), seconds, "grade_group()", log)
+        with OneTask(log) as code:
+            rewards = await guarded(code, call, asyncio.timeout(seconds), seconds, "grade_group()")
         problem = _problem(rewards, len(attempts))
     except Infrastructure as failure:
         problem = str(failure)
