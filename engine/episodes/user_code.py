@@ -23,7 +23,7 @@ _NOT_THE_USERS = (Path(__file__).resolve().parents[1], Path(sysconfig.get_path("
 CANCELLATIONS, LET_GO_SECONDS = 3, 10.0
 
 #: Which episode's code a task belongs to; tasks that the code begins inherit it.
-_CODE: ContextVar[OneTask] = ContextVar("_CODE")
+_CODE: ContextVar[object] = ContextVar("_CODE")
 
 #: A user's method with its arguments.
 type Call = Callable[[], Awaitable[Any]]
@@ -71,6 +71,7 @@ class OneTask:
 
     def __init__(self, log: Log) -> None:
         self._log = log
+        self._mark = object()  # contexts keep it, where tasks of others inherit them, and so it holds nothing
         self._calls: asyncio.Queue[Call] = asyncio.Queue()
         self._outcome: asyncio.Future[Outcome] | None = None  # of the call under way, or of the last one
         self._task: asyncio.Task[None] | None = None
@@ -112,21 +113,25 @@ class OneTask:
             "asyncio.CancelledError again",
         )
         for task in asyncio.all_tasks():
-            if task is not asyncio.current_task() and task.get_context().get(_CODE) is self:
+            if task is not asyncio.current_task() and task.get_context().get(_CODE) is self._mark:
                 _disown(task)
         self._task = None
 
     async def _serve(self) -> None:
         task = asyncio.current_task()
         assert task is not None
-        _CODE.set(self)
+        _CODE.set(self._mark)
         while self._task is task:
-            call, outcome = await self._calls.get(), self._outcome
-            found = await _caught(call)
-            while task.cancelling():
-                task.uncancel()
-            assert outcome is not None
-            outcome.set_result(found)
+            await self._one(await self._calls.get(), task)
+
+    async def _one(self, call: Call, task: asyncio.Task[Any]) -> None:
+        """Its own function, so that nothing of an episode stays while the next call is waited for."""
+        outcome = self._outcome
+        found = await _caught(call)
+        while task.cancelling():
+            task.uncancel()
+        assert outcome is not None
+        outcome.set_result(found)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         """The task was cancelled between two calls: by ``close``, by what the code has opened, or before a call began."""
