@@ -205,8 +205,8 @@ async def test_the_next_call_runs_after_one_was_cut_before_or_while_it_ran() -> 
 
     with user_code.OneTask(lambda *said: None) as code:
         for seconds in (0, 0.01, 0, 0.01):
+            cut = user_code.within(code, sleeping, asyncio.timeout(seconds), "run()")
             with pytest.raises(TimeoutError):
-                cut = user_code.within(code, sleeping, asyncio.timeout(seconds), "run()")
                 await asyncio.wait_for(cut, 30)
             assert await user_code.within(code, answering, asyncio.timeout(60), "grade()") == "here"
         code.close()
