@@ -190,11 +190,14 @@ class VirtualTable[ItemT](LineView, can_focus=True):
     def _follow_tail(self) -> None:
         """Keep the last row in view. Where it falls out, a part of the page is turned at once: rows then stand still
         for as long as that takes to fill, while a view that scrolls with every row repaints every cell each time."""
+        last, top = len(self._items) - 1, self.scroll_offset.y
+        if not top <= last < top + self._rows_in_view():
+            self._turn_page()
+
+    def _turn_page(self) -> None:
         rows = self._rows_in_view()
-        last = len(self._items) - 1
-        top = self.scroll_offset.y
-        if last >= top + rows or last < top:
-            self.scroll_to(y=max(0, last - rows + 1 + rows // TURN), animate=False, immediate=True)
+        room = rows // TURN if len(self._items) > rows else 0
+        self.scroll_to(y=max(0, len(self._items) - rows + room), animate=False, immediate=True)
 
     def set_empty(self, lines: Sequence[Line]) -> None:
         """What to say where there are no rows."""
@@ -341,7 +344,7 @@ class VirtualTable[ItemT](LineView, can_focus=True):
         self._measure()
         place = self._place()
         if self._tail and not self.touched:
-            self._follow_tail()
+            self._turn_page()  # where it comes to rest is then the same, whatever the sizes on the way were
         elif place is not None:
             self._go(place, by_hand=False)
         self.refresh()
