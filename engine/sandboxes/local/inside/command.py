@@ -20,7 +20,9 @@ from .frames import Message
 
 CANNOT_START = 126
 COMMAND_VARIABLE = "LOOPS_COMMAND"
-_SWEEP_SECONDS = 3.0
+#: A busy machine lets killed processes wait for their end; sooner than that all of a sandbox is not given up. The
+#: keeper's helper has some more time than both together.
+_SWEEP_SECONDS, _LAST_SWEEP_SECONDS = 10.0, 3.0
 
 # A shell sets the limits and the directory and then becomes the command: so the keeper can start it without being
 # copied first (vfork), which is what most of the time of a short command would go into.
@@ -157,7 +159,7 @@ def end(find: Callable[[], list[procs.Entry]], grace: float, last_resort: Callab
     if procs.sweep(find, _SWEEP_SECONDS):
         return True
     last_resort()
-    return procs.sweep(find, _SWEEP_SECONDS)
+    return procs.sweep(find, _LAST_SWEEP_SECONDS)
 
 
 def environment(
