@@ -59,6 +59,8 @@ class Emulator:
                 lifespan="off",
                 log_level="warning",
                 access_log=False,
+                # uvicorn's own 5 s are over while a busy machine sends the next request on the same connection.
+                timeout_keep_alive=300,
             )
         )
         bound.listen(512)
