@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine.store.rows import RunRow, RunState
-from loops_tui.screens.run_read import RunView
 from loops_tui.widgets.confirm import confirm
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # the Runs screen imports this before the first paint
     from loops_tui.app import LoopsApp
+    from loops_tui.screens.run_read import RunView
 
 NOTES = {
     "pause": ("Pause", "Attempts in flight go on to their end; no new ones begin until it is told to go on."),

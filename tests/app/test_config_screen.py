@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -182,22 +181,6 @@ async def test_sizes_change_without_loss(agents: Path) -> None:
         assert app.focused is editor
         await pilot.press("y")
         assert editor.document.get_line(0).startswith("# xy#")
-
-
-def test_the_first_paint_imports_no_grammar() -> None:
-    import subprocess
-    import sys
-
-    code = "import sys, loops_tui.app, loops_tui.screens.runs; print(*[m for m in sys.modules if 'tree_sitter' in m or m.startswith('pydantic')])"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-        env={**os.environ},
-    )
-    assert done.stdout.split() == []
 
 
 async def test_a_config_of_the_other_recipe_has_its_own_settings(empty_project: Path) -> None:
