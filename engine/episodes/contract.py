@@ -130,7 +130,8 @@ class Episode[TaskT, OptionsT]:
     raise ``asyncio.CancelledError`` again: otherwise it is left behind after half a minute, and goes on beside the run.
     """
 
-    #: How often a raising ``grade`` is called again. Above 0 only if grading twice does no harm.
+    #: How often a ``grade`` that fails is called again. Above 0 only if grading twice does no harm. One that was left
+    #: behind is not.
     grading_retries: ClassVar[int] = 0
     #: How the agent reaches the policy. "direct": through ``sample.model``.
     model_access: ClassVar[str] = "direct"

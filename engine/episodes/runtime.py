@@ -300,7 +300,12 @@ async def _grade(
         finally:
             if fresh is not None:
                 await fresh.close()
+        beside = code.left_behind and number <= episode.grading_retries
+        if beside:
+            problem += "; it has not let go, so it is not called again beside that"
         log("warning", f"grading failed (call {number} of {episode.grading_retries + 1}): {problem}")
+        if beside:
+            break
     return None, problem
 
 

@@ -75,6 +75,7 @@ class OneTask:
         self._calls: asyncio.Queue[Call] = asyncio.Queue()
         self._outcome: asyncio.Future[Outcome] | None = None  # of the call under way, or of the last one
         self._task: asyncio.Task[None] | None = None
+        self.left_behind = False  # whether the last call was
 
     def __enter__(self) -> Self:
         return self
@@ -86,6 +87,7 @@ class OneTask:
         """The call's outcome, once it has one. The code shares the context of whoever makes its first call."""
         caller = asyncio.current_task()
         assert caller is not None
+        self.left_behind = False
         if self._task is None or self._task.done():
             self._calls = asyncio.Queue()
             self._task = asyncio.create_task(self._serve(), name="episode", context=caller.get_context())
@@ -115,7 +117,7 @@ class OneTask:
         for task in asyncio.all_tasks():
             if task is not asyncio.current_task() and task.get_context().get(_CODE) is self._mark:
                 _disown(task)
-        self._task = None
+        self._task, self.left_behind = None, True
 
     async def _serve(self) -> None:
         task = asyncio.current_task()

@@ -14,7 +14,7 @@ from typing import Any
 import anyio
 import pytest
 
-from engine.episodes import Grading, GroupAttempt, Sampling, Setup, user_code
+from engine.episodes import Episode, Grading, GroupAttempt, Sampling, Setup, user_code
 from engine.recipes.rl.comparing import compare
 from engine.store.rows import AttemptState
 from tests.recipes.test_attempts import Base, attempt
@@ -108,6 +108,33 @@ async def test_a_grader_that_never_lets_go_loses_its_sandboxes(deaf: Deaf) -> No
     assert len(boxes.made) == 2
     assert boxes.released == boxes.made[::-1]
     assert "grade() did not let go" in said[0]
+
+
+async def test_a_grader_that_never_lets_go_is_not_called_again_beside_itself(deaf: Deaf) -> None:
+    calls: list[Episode[Any, Any]] = []
+
+    class Stuck(Base):
+        grading_retries = 2
+
+        async def grade(self, grading: Grading) -> float:
+            calls.append(self)
+            if len(calls) == 1:
+                raise OSError("judge away")
+            await deaf.listen()
+            return 1.0
+
+    result, _, said = await asyncio.wait_for(attempt(Stuck, grading=0.01), 30)
+    assert result.state is AttemptState.LOST
+    assert (
+        result.error
+        == "grade() took longer than 0.01 s; it has not let go, so it is not called again beside that"
+    )
+    assert len(calls) == 2
+    assert [text.split(":")[0] for text in said] == [
+        "warning grading failed (call 1 of 3)",
+        "warning grade() did not let go although it was cancelled 3 times in 0.03 s",
+        "warning grading failed (call 2 of 3)",
+    ]
 
 
 async def test_a_comparison_that_never_lets_go_loses_its_group(deaf: Deaf) -> None:
