@@ -9,6 +9,7 @@ from typing import Any
 
 from engine.loops.errors import LoopsError, LoopsUnavailable, explain, sample_failure
 from engine.loops.management import LoopsManagement
+from engine.loops.releasing import release_calls
 from engine.loops.sampling import SamplingSettings, exact_completion, sampling_params
 from engine.loops.sdk import ready_sdk
 from engine.loops.session import LOCAL_READY_SECONDS, on_loopback
@@ -35,6 +36,7 @@ class PinnedSampler:
     def __init__(
         self, client: Any, settings: SamplingSettings, url: str | None, api_key: str | None = None
     ) -> None:
+        release_calls(client)
         self._client, self._settings, self._url, self._api_key = client, settings, url, api_key
         # The SDK keeps where a sampler runs to itself, and offers no end of it.
         deployment = client._deployment

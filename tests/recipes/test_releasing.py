@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from types import SimpleNamespace
 
 import httpx
 import pytest
 import tenacity
-from baseten.loops import ModelInput, SamplingParams
 
+from engine.loops.pinned import PinnedSampler
 from engine.loops.releasing import release_calls, retrying
-from engine.loops.serving import ServedPolicy
+from engine.loops.sampling import SamplingSettings
+from engine.loops.session import LoopsSession, SessionSettings
+from engine.policy.tokens import Sampler
 from tests.bench.canned_sampler import CannedSampler
 from tests.bench.engine_cost import open_client
 
@@ -38,30 +42,45 @@ def held() -> list[object]:
     ]
 
 
+@asynccontextmanager
+async def of_a_run(url: str) -> AsyncIterator[Sampler]:
+    """A session's published policy."""
+    session = LoopsSession(SimpleNamespace(run_id="r"), SessionSettings("loops-demo-1m", 8, "r"), url)
+    await session._served.serve(open_client(url), 0)
+    yield session
+    for _, closing in session._served.closers():
+        await closing
+
+
+@asynccontextmanager
+async def of_fixed_weights(url: str) -> AsyncIterator[Sampler]:
+    """As a checkpoint's evaluation samples."""
+    sampler = PinnedSampler(open_client(url), SamplingSettings(), url)
+    yield sampler
+    await sampler.close()
+
+
 @pytest.mark.usefixtures("no_collector")
-async def test_requests_and_prompts_leave_memory_with_their_answers() -> None:
-    served = ServedPolicy()
+@pytest.mark.parametrize("opened", [of_a_run, of_fixed_weights])
+async def test_requests_and_prompts_leave_memory_with_their_answers(
+    opened: Callable[[str], AbstractAsyncContextManager[Sampler]],
+) -> None:
     with CannedSampler([[1, 2, 3]], latency=(-2.0, 0.1)) as server:
-        await served.serve(open_client(server.url), 0)
+        async with opened(server.url) as sampler:
 
-        async def call() -> list[int]:
-            async with served.calling() as client:
-                reply = await client.sdk.sample_async(
-                    ModelInput.from_ints(list(PROMPT)), 1, SamplingParams(max_tokens=3)
-                )
-            return reply.sequences[0].tokens
+            async def call() -> list[int]:
+                reply = await sampler.sample(list(PROMPT), max_tokens=3, seed=None, affinity_key=None)
+                return reply.tokens
 
-        for _ in range(3):
-            calling = asyncio.create_task(call())
-            while not any(isinstance(found, httpx.Request) for found in held()):  # noqa: ASYNC110 - httpx tells nobody
-                await asyncio.sleep(0.01)
-            gc.collect(1)  # by now they are old: only a full collection would come by again
-            assert await asyncio.wait_for(calling, 30) == [1, 2, 3]
-            del calling
-            gc.collect(0)  # an answer and its own stream hold each other; they are young
-            assert held() == []
-        for _, closing in served.closers():
-            await closing
+            for _ in range(3):
+                calling = asyncio.create_task(call())
+                while not any(isinstance(found, httpx.Request) for found in held()):  # noqa: ASYNC110 - httpx tells nobody
+                    await asyncio.sleep(0.01)
+                gc.collect(1)  # by now they are old: only a full collection would come by again
+                assert await asyncio.wait_for(calling, 30) == [1, 2, 3]
+                del calling
+                gc.collect(0)  # an answer and its own stream hold each other; they are young
+                assert held() == []
 
 
 async def test_what_fails_is_tried_again_as_before() -> None:
