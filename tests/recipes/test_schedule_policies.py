@@ -70,6 +70,20 @@ async def test_a_reply_is_counted_in_optimizer_steps_whatever_loops_counts() -> 
         assert served.step_of(old, 2) == 5  # the old client, answered by the new weights
 
 
+async def test_a_publish_that_is_made_again_makes_no_reply_younger_than_it_is() -> None:
+    """A server may serve, and count, what it could not say that it had published: old clients meet those weights."""
+    served = ServedPolicy()
+    await served.serve(Client(), 4)
+    async with served.calling() as old:
+        served.begin_publish()
+        assert served.step_of(old, 2) == 4  # it may as well be the number of what the client has served all along
+        await served.serve(Client(), 5)  # as number 3
+        served.end_publish()
+        async with served.calling() as new:
+            assert served.step_of(new, 3) == 5
+        assert served.step_of(old, 2) == 4
+
+
 def group(*versions: list[int], began: int) -> Group:
     """A group whose attempts' replies came from these versions."""
     made = Group(7, Task(object(), "t", 0), 0, len(versions), began, [None] * len(versions))
