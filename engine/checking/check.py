@@ -158,6 +158,7 @@ def _training_lines(project: Project) -> list[str]:
         f"Rollout clock: {sum(phases.values()):g}s ({clock})",
         f"Concurrency: {project.rl.max_concurrent_rollouts} sampling{f' (+{ahead} started ahead)' if ahead else ''}; "
         f"{project.rl.max_concurrent_grading} grading",
+        "Producers: main (trainable); every model call uses it",
     ]
 
 

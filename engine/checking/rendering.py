@@ -78,6 +78,7 @@ async def check_rendering(project: Project, report: CheckReport) -> None:
             ),
         )
     report.lines.append(f"Renderer: {renderer.name} ({renderer.how})")
+    report.lines.append("Images: not supported; a message that holds one fails its attempt")
     report.lines.append(f"Second turn: {second_turn}")
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from engine.project import Project
 
 _TABLE = "runtime.config.sandbox"
-_ACCESS = "Check BL_WORKSPACE, BL_API_KEY and the network"
+_ACCESS = "Check the network, and LOOPS_TUI_BLAXEL_URL or [providers.blaxel] base_url where it is set"
 
 
 async def check_sandboxes(project: Project, report: CheckReport, *, apart: bool = False) -> None:
@@ -47,7 +47,9 @@ async def check_sandboxes(project: Project, report: CheckReport, *, apart: bool 
         await provider.aclose()
     remote = found.isolation == Isolation.REMOTE
     for problem in found.problems:
-        key, remedy = ("provider", _ACCESS) if remote else ("isolation", None)  # its sentences name one
+        key = "provider" if remote else "isolation"
+        # Sentences about credentials and about isolation name their remedy themselves.
+        remedy = _ACCESS if remote and "BL_API_KEY" not in problem else None
         report.add(Severity.ERROR, project.loaded.problem(f"{_TABLE}.{key}", problem, remedy))
     if not found.usable:
         return

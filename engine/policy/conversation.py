@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from engine.policy.rendering import Message, ParsedReply, PolicyRenderer, ToolSpec
+from engine.policy.rendering import Message, ParsedReply, PolicyRenderer, ToolSpec, text_message
 from engine.policy.tokens import Completion, Sampler, Segment, Span
 from engine.policy.turns import turn_of_loop
 
@@ -218,11 +218,11 @@ class Conversation:
 
         Raises:
             ContextWindowExceeded: no room for even one more token; nothing was sampled.
-            RenderingError: the chat template does not take these messages.
+            RenderingError: the chat template does not take these messages, or one holds more than text.
             AttemptOver: the attempt's deadline is over, or the attempt is.
         """
         model, trace = self._model, self._model._trace
-        given = [dict(message) for message in messages]
+        given = [text_message(message, f"messages[{place}]") for place, message in enumerate(messages)]
         offered = [dict(tool) for tool in tools or ()]
         await turn_of_loop()
         known = len(self._messages) if given[: len(self._messages)] == self._messages else 0

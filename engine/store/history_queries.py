@@ -26,7 +26,7 @@ class LastCheckpoint:
 class RecordSize:
     """How many rows a run has."""
 
-    steps: int
+    steps: int  # finished ones, as everywhere: a run that ended within a step has a row more
     groups: int
     attempts: int
     transcripts: int
@@ -81,8 +81,14 @@ class HistoryQueries:
 
     def record_size(self: _Reading, run_id: str) -> RecordSize:
         """How much the store holds of a run."""
-        tables = ("steps", "groups", "attempts", "transcripts", "checkpoints")
-        counts = ", ".join(f"(SELECT count(*) FROM {table} WHERE run_id = :run)" for table in tables)
+        tables = (
+            "steps WHERE state = 'done' AND",
+            "groups WHERE",
+            "attempts WHERE",
+            "transcripts WHERE",
+            "checkpoints WHERE",
+        )
+        counts = ", ".join(f"(SELECT count(*) FROM {table} run_id = :run)" for table in tables)
         with self._reading() as connection:
             return RecordSize(*connection.execute(f"SELECT {counts}", {"run": run_id}).fetchone())
 

@@ -62,6 +62,7 @@ async def test_credentials_that_are_missing(write: Write, service: Emulator) -> 
     assert finding.text == (
         "Blaxel needs BL_WORKSPACE and BL_API_KEY in the environment or in a .env beside the training config"
     )
+    assert str(finding).count("BL_API_KEY") == 1
 
 
 @on_the_modules_loop

@@ -47,6 +47,31 @@ async def test_a_reply_keeps_the_sampled_tokens_and_logprobs(scripted) -> None:
     assert sampler.asked == [(200, 100)]
 
 
+async def test_parts_of_text_are_one_text(scripted) -> None:
+    parts = [{"type": "text", "text": "List "}, {"type": "text", "text": "the files."}]
+    model, trace, sampler = scripted("chess<|im_end|>", "chess<|im_end|>")
+    for content in (USER["content"], parts):
+        await model.conversation().generate(messages=[{"role": "user", "content": content}])
+    assert sampler.prompts[0] == sampler.prompts[1]
+    assert trace.turns[0] == trace.turns[2] == USER
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ([{"type": "text", "text": "What is it?"}, {"type": "image_url"}], "a part of type 'image_url'"),
+        ([{"type": "text"}], "a part of type 'text'"),
+        (["List the files."], "a part of type 'str'"),
+        ({"files": 3}, "a content of type dict"),
+    ],
+)
+async def test_what_is_no_text_is_refused_and_never_left_out(scripted, content: Any, told: str) -> None:
+    model, trace, sampler = scripted("chess<|im_end|>")
+    with pytest.raises(RenderingError, match=rf"messages\[1\] \(user\) (has|holds) {told}"):
+        await model.conversation().generate(messages=[USER, {"role": "user", "content": content}])
+    assert (sampler.prompts, trace.segments) == ([], [])
+
+
 async def test_tool_turns_extend_the_same_tokens(scripted) -> None:
     model, trace, sampler = scripted(CALL, CALL, "Done.<|im_end|>")
     conversation = model.conversation()

@@ -41,6 +41,13 @@ DATA: dict[str, tuple[str | bytes, str]] = {
     "Latin 1": (ROW.replace("hi", "é").encode("latin-1"), "UTF-8"),
     "another role": (ROW.replace('"user"', '"human"'), "messages[0].role"),
     "a misspelt weight": (ROW.replace('"yo"', '"yo", "wieght": 0'), "wieght"),
+    "a picture": (
+        ROW.replace(
+            '"hi"', '[{"type": "text", "text": "hi"}, {"type": "image_url", "image_url": {"url": "x"}}]'
+        ),
+        "messages[0].content[1].type: only parts of type 'text'",
+    ),
+    "a message that is none": ('{"messages": ["hi"]}', "messages[0]: input should be an object"),
     "an older format": ('{"prompt": "a", "completion": "b"}', "older format"),
     "no reply": (ROW.replace("assistant", "user"), "no assistant turn"),
     "a reply that says nothing": (ROW.replace('"yo"', "null"), "says nothing"),
@@ -135,6 +142,7 @@ async def test_its_cost_is_told_and_held_against_the_budget(tmp_path: Path) -> N
     tokens, cost = report.estimate["tokens"], report.estimate["cost"]
     assert cost == pytest.approx(tokens / 1000)
     assert cost > 0.05
+    assert "Renderer: DefaultRenderer (the model's own chat template)" in report.lines
     assert f"  cost at the given prices: {cost:.3g} USD" in report.lines
     [finding] = [finding for finding in report.findings if finding.key == "budget.max_cost"]
     assert (finding.severity, finding.line) == ("warning", 14)

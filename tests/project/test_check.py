@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -38,6 +39,10 @@ async def test_a_sound_config(make: Make, tmp_path: Path) -> None:
     assert lines[0].startswith("Loops model: loops-demo-1m; max_seq_len 128 (its context is ")
     assert "Runtime: engine.episodes:create_runtime; tasks: 2" in lines
     assert "Renderer: Qwen3Renderer" in "\n".join(lines)
+    assert lines[lines.index("Mode: sync; batch: 1 × 4") - 2].startswith("Images: not supported")
+    assert lines[lines.index("Producers: main (trainable); every model call uses it") - 1].startswith(
+        "Concurrency"
+    )
     assert "Mode: sync; batch: 1 × 4" in lines
     assert not any(line.startswith("Context:") for line in lines)  # 2 turns of 16 tokens fit
     assert "Loss: cispo" in lines
@@ -48,7 +53,13 @@ async def test_a_sound_config(make: Make, tmp_path: Path) -> None:
 
 @needs_model
 @pytest.mark.parametrize(
-    "config", ["in_process_direct/train.toml", "tool_agent/train_local.toml", "tool_agent/train_async.toml"]
+    "config",
+    [
+        "in_process_direct/train.toml",
+        "tool_agent/train_local.toml",
+        "tool_agent/train_async.toml",
+        "sft_tool_use/sft.toml",
+    ],
 )
 async def test_bundled_local_examples_check(config: str) -> None:
     root = examples_dir()
@@ -57,6 +68,9 @@ async def test_bundled_local_examples_check(config: str) -> None:
     assert errors(report) == []
     # A machine without bubblewrap is told so; nothing else may be found.
     assert [f.text for f in report.findings if f.key != "runtime.config.sandbox.isolation"] == []
+    page = (root.parent / "docs" / "check.md").read_text()
+    heads = {match[0] for line in report.lines[:-1] if (match := re.match(r"[A-Z][A-Za-z -]*[a-z]", line))}
+    assert {head for head in heads if f"`{head}`" not in page} == set()
 
 
 async def test_all_subjects_are_reported_at_once(make: Make, tmp_path: Path) -> None:

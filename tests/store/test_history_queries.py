@@ -14,6 +14,7 @@ from engine.store.rows import (
     GroupRow,
     GroupState,
     RunState,
+    StepRow,
 )
 from tests.store.conftest import make_host, make_run
 
@@ -92,5 +93,8 @@ def test_the_last_checkpoint_is_the_highest_saved_one(store: Store, tmp_path: Pa
 
 def test_how_much_there_is_of_a_run(store: Store, tmp_path: Path) -> None:
     filled(store, tmp_path)
+    for number, state in ((1, "done"), (2, "collecting")):  # it ended while it sampled for the second
+        store.recorder(RUN, files=False).step(StepRow(RUN, number, state, float(number)))
+    store.flush()
     size = store.reader().record_size(RUN)
-    assert (size.steps, size.groups, size.attempts, size.transcripts) == (0, 9, 8, 0)
+    assert (size.steps, size.groups, size.attempts, size.transcripts) == (1, 9, 8, 0)

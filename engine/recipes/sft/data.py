@@ -48,7 +48,10 @@ def sft_renderer(project: Project) -> PolicyRenderer:
     if model.renderer is not None:
         return load(model.renderer)
     chosen = load(None)
-    return load("default") if getattr(chosen.tokenizer, "chat_template", None) else chosen
+    if getattr(chosen.tokenizer, "chat_template", None):
+        chosen = load("default")
+        chosen.how = "the model's own chat template"
+    return chosen
 
 
 def cache_directory(project: Project) -> Path:

@@ -174,7 +174,8 @@ def _write(
         for number, file in enumerate(files):
             for line, raw in _lines(file):
                 if summary.rows % PROGRESS_ROWS == 0:
-                    progress(summary.rows)
+                    if summary.rows:
+                        progress(summary.rows)
                     if stopped():
                         raise PreparationStopped
                 summary.rows += 1

@@ -246,6 +246,14 @@ def _sentence(error: ValidationError) -> str:
     """The first thing that is wrong, by its place."""
     details = error.errors(include_url=False, include_input=False)
     first = details[0]
+    if first["loc"][-1] == "str":  # it is no text; what the other form says of its parts says more
+        owner = first["loc"][:-1]
+        parts = (
+            each
+            for each in details
+            if each["loc"][: len(owner)] == owner and len(each["loc"]) > len(first["loc"])
+        )
+        first = next(parts, first)
     place = ""
     for part in first["loc"]:
         # The branches of a union have names of their own that no file knows.
@@ -255,4 +263,8 @@ def _sentence(error: ValidationError) -> str:
             place += f".{part}" if place else part
     if first["type"] == "extra_forbidden":
         return f"{place} is no field of the format"
+    if first["type"] == "literal_error" and "content" in first["loc"]:
+        return f"{place}: only parts of type 'text' can be trained on"
+    if first["type"] == "model_type":
+        return f"{place}: input should be an object"
     return f"{place}: {first['msg'][:1].lower()}{first['msg'][1:]}"
