@@ -14,7 +14,7 @@ from engine.hosting.host import RunHost
 from engine.hosting.local_server import ServerAddress
 from engine.project import Project
 from engine.recipes.contract import Outcome, RunHandle
-from engine.recipes.rl.cursor import Cursor, DataIdentity
+from engine.recipes.rl.cursor import Cursor, identity_of
 from engine.store import Store
 from engine.store.rows import CheckpointRow, CheckpointState, LeaseRow, LeaseState, RunRow, RunState, StepRow
 from tests.hosting.stand_ins import AddressOnly, make_project
@@ -29,7 +29,7 @@ async def two_steps(project: Project, handle: RunHandle) -> Outcome:
     for step in (before + 1, before + 2):
         handle.recorder.step(StepRow(handle.run_id, step, "done", time.time(), time.time(), step))
     handle.recorder.run(step=before + 2)
-    cursor = Cursor(DataIdentity.of(project), before + 2, 0, 0, 0.5, 0.5, 0.5)
+    cursor = Cursor(identity_of(project), before + 2, 0, 0, 0.5, 0.5, 0.5)
     name = f"step-{before + 2:06d}"
     handle.recorder.checkpoint(
         CheckpointRow(

@@ -76,7 +76,7 @@ async def test_a_publish_that_is_made_again_makes_no_reply_younger_than_it_is() 
     await served.serve(Client(), 4)
     async with served.calling() as old:
         served.begin_publish()
-        assert served.step_of(old, 2) == 4  # it may as well be the number of what the client has served all along
+        assert served.step_of(old, 2) == 4  # for all one knows, what it has served all along
         await served.serve(Client(), 5)  # as number 3
         served.end_publish()
         async with served.calling() as new:

@@ -16,10 +16,11 @@ from engine.loops.canary import Canary
 from engine.loops.session import LoopsSession
 from engine.policy.first_replies import FirstReplies
 from engine.recipes.contract import Outcome, RunFailed, RunHandle
+from engine.recipes.cursor import Identity
 from engine.recipes.evaluation.held_out import HeldOut
 from engine.recipes.frame import carry, spend_meter
 from engine.recipes.rl.connecting import Connections
-from engine.recipes.rl.cursor import Cursor, DataIdentity
+from engine.recipes.rl.cursor import Cursor, identity_of
 from engine.recipes.rl.groups import Collected
 from engine.recipes.rl.metrics import StepSeconds, reward_metrics, step_metrics
 from engine.recipes.rl.order import TaskOrder
@@ -71,7 +72,7 @@ class _Run:
         handle, training = self.handle, self.settings.training
         episode = self.project.episode()
         tasks: list[Task[Any]] = [Task(task.value, task.id, task.index) for task in self.project.tasks()]
-        identity = await asyncio.to_thread(DataIdentity.of, self.project)
+        identity = await asyncio.to_thread(identity_of, self.project)
         sandboxes = await self.connections.open_sandboxes()
         handle.recorder.run(state=RunState.STARTING)
         self.reporter.phase("provisioning Loops")
@@ -128,7 +129,7 @@ class _Run:
             await schedule.close()
 
     async def _steps(
-        self, session: LoopsSession, schedule: Schedule, identity: DataIdentity, held_out: HeldOut
+        self, session: LoopsSession, schedule: Schedule, identity: Identity, held_out: HeldOut
     ) -> Outcome:
         """Train step after step, until there are enough or something ends it."""
         handle, training = self.handle, self.settings.training
@@ -207,7 +208,7 @@ class _Run:
             consecutive_unusable=cursor.consecutive_unusable,
         )
 
-    def _cursor(self, identity: DataIdentity, schedule: Schedule) -> Cursor:
+    def _cursor(self, identity: Identity, schedule: Schedule) -> Cursor:
         return Cursor(
             identity=identity,
             next_group=schedule.frontier,

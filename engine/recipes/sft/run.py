@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 from engine.loops.session import LoopsSession
 from engine.loops.supervised import score_targets, train_on_targets
 from engine.recipes.contract import Outcome, RunHandle
+from engine.recipes.cursor import Identity
 from engine.recipes.frame import carry, spend_meter
 from engine.recipes.loops_run import LoopsRun
 from engine.recipes.saving import Saver
-from engine.recipes.sft.cursor import Cursor, DataIdentity
+from engine.recipes.sft.cursor import Cursor, identity_of
 from engine.recipes.sft.data import RunData, prepare_data
 from engine.recipes.sft.prepared import PreparedData
 from engine.recipes.sft.schedule import Batch, batches_of_epoch, learning_rate, steps_of_run
@@ -92,7 +93,7 @@ class _Run:
                     await self.saver.after_step()
         return await self._end(RunState.DONE, "end")
 
-    async def _prepare(self) -> tuple[DataIdentity, RunData]:
+    async def _prepare(self) -> tuple[Identity, RunData]:
         """Both in a thread that ends when this task does."""
 
         def told(name: str, rows: int) -> None:
@@ -101,7 +102,7 @@ class _Run:
 
         try:
             data = await asyncio.to_thread(prepare_data, self.project, told, self._stop_preparing)
-            return await asyncio.to_thread(DataIdentity.of, self.project), data
+            return await asyncio.to_thread(identity_of, self.project), data
         finally:
             self._stop_preparing.set()
 
@@ -140,7 +141,7 @@ class _Run:
         self.loss_first, self.loss_last = cursor.loss_first, cursor.loss_last
         return cursor.epoch, cursor.place
 
-    def _cursor(self, identity: DataIdentity, epoch: int, place: int) -> Cursor:
+    def _cursor(self, identity: Identity, epoch: int, place: int) -> Cursor:
         return Cursor(identity, epoch, place, self.best, self.worse, self.loss_first, self.loss_last)
 
     async def _step(self, session: LoopsSession, data: PreparedData, batch: Batch) -> StepRow:
