@@ -10,7 +10,9 @@ _ENGINE = Path(__file__).resolve().parent.parent
 
 def examples_dir() -> Path | None:
     """The directory that holds the bundled examples, or None where the package came without them."""
-    for candidate in (_ENGINE / "bundled" / "examples", _ENGINE.parent / "examples"):
+    # The cookbook's guide copies them from there: "$COOKBOOK_DIR/bundled/examples/…".
+    installed = _ENGINE / "stand_ins" / "loops_cookbook" / "bundled" / "examples"
+    for candidate in (installed, _ENGINE.parent / "examples"):
         if candidate.is_dir():
             return candidate
     return None

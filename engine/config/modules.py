@@ -126,8 +126,11 @@ class ProjectModules:
             file, line = self.directory.joinpath(*name.split(".")).with_suffix(".py"), None
         remedy = None
         missing = error.name or "" if isinstance(error, ModuleNotFoundError) else ""
-        if missing.partition(".")[0] == "loops_cookbook":  # only its episodes have a stand-in
-            what, remedy = f"{missing} is not available in this version", "Only loops_cookbook.episodes is"
+        if missing.partition(".")[0] == "loops_cookbook":  # its stand-in lacks most of it
+            what, remedy = (
+                f"{missing} is not available in this version",
+                "Only loops_cookbook.episodes and loops_cookbook.project are",
+            )
         elif missing.startswith(f"{self.package}."):
             remedy = f"Put {missing.removeprefix(f'{self.package}.').replace('.', '/')}.py beside the config"
         elif missing:

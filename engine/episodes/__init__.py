@@ -1,7 +1,7 @@
 """What an episode's author imports.
 
 Episodes written for the Loops cookbook say ``from loops_cookbook.episodes import …``; where that package is not
-installed, ``engine.episodes.cookbook`` answers for it with the names of this one.
+installed, ``engine/stand_ins`` answers for it with the names of this one.
 """
 
 from __future__ import annotations

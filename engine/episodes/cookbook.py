@@ -4,29 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from types import ModuleType
+from pathlib import Path
 
-from engine import episodes
+import engine
+
+STAND_INS = Path(engine.__file__).parent / "stand_ins"
 
 
-def answer_for_cookbook() -> bool:
-    """Register ``loops_cookbook.episodes`` as another name of ``engine.episodes``, with ``.blaxel`` below it.
+def answer_for_cookbook() -> None:
+    """Make ``loops_cookbook`` importable, as installing loops-tui does; for a source tree that is merely on the path.
 
-    Does nothing, and returns False, where the real package can be imported: its own episodes are not ours to replace.
+    The real package, where it can be imported, keeps its name: its own episodes are not ours to replace.
     """
-    if "loops_cookbook" in sys.modules:
-        return getattr(sys.modules["loops_cookbook"], "__loops_tui_stand_in__", False)
-    if importlib.util.find_spec("loops_cookbook") is not None:
-        return False
-    package = ModuleType(
-        "loops_cookbook", "Stand-in for the Loops cookbook: only its episodes, by loops-tui."
-    )
-    package.__path__ = []
-    setattr(package, "__loops_tui_stand_in__", True)  # noqa: B010 - a module has no such declared attribute
-    setattr(package, "episodes", episodes)  # noqa: B010
-    sys.modules["loops_cookbook"] = package
-    sys.modules["loops_cookbook.episodes"] = episodes
-    blaxel = ModuleType("loops_cookbook.episodes.blaxel", "Stand-in: the marker of Blaxel's sandboxes.")
-    setattr(blaxel, "Blaxel", episodes.Blaxel)  # noqa: B010
-    sys.modules["loops_cookbook.episodes.blaxel"] = blaxel
-    return True
+    if "loops_cookbook" not in sys.modules and importlib.util.find_spec("loops_cookbook") is None:
+        sys.path.append(str(STAND_INS))

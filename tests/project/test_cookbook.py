@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -106,6 +108,52 @@ async def test_the_episode_of_the_guide(tmp_path: Path, monkeypatch: pytest.Monk
         project.close()
     assert outcome.state is RunState.DONE
     assert outcome.steps == 2
+
+
+# The library's part of the cookbook's readme, without what starts to check and train.
+PROGRAM = """\
+import asyncio
+from pathlib import Path
+
+from loops_cookbook.project import load
+
+project = load("train.toml", env_file=".env", overrides={"training.max_steps": 5})
+print("\\n".join(project.describe()))
+print(project.path.name, project.source.name, project.config.training.max_steps)
+print(asyncio.iscoroutinefunction(project.check), asyncio.iscoroutinefunction(project.train))
+
+import loops_cookbook
+
+print(Path(loops_cookbook.__path__[0]).is_dir())
+for statement in ("import loops_cookbook.harbor", "from loops_cookbook.rl import Run", "from loops_cookbook import llm"):
+    try:
+        exec(statement)
+    except ImportError as error:
+        print(error)
+"""
+
+
+def test_a_program_written_for_the_cookbook(tmp_path: Path) -> None:
+    """It imports nothing else first: what installing loops-tui puts on Python's path is what answers."""
+    for name, text in (
+        ("train.toml", CONFIG),
+        ("direct_episode.py", EPISODE),
+        (".env", ""),
+        ("program.py", PROGRAM),
+    ):
+        (tmp_path / name).write_text(text)
+    done = subprocess.run(
+        [sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stderr == ""
+    lines = done.stdout.splitlines()
+    assert lines[0] == f"Config: {tmp_path / 'train.toml'}"
+    assert lines[-6:-3] == ["train.toml train.toml 5", "True True", "True"]
+    refused = (
+        "is not available in this version of loops-tui; of the cookbook, only loops_cookbook.episodes and "
+    )
+    for line, name in zip(lines[-3:], ("harbor", "rl", "llm"), strict=True):
+        assert line.startswith(f"loops_cookbook.{name} {refused}")
 
 
 # The sections of the tool agent's config, as its guide prints them.
