@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.events import Idle, ScreenResume
@@ -18,6 +18,8 @@ from loops_tui.widgets.spans import Line, Span, SpanPane, spread
 from loops_tui.widgets.wrapping import wrap
 
 if TYPE_CHECKING:
+    from textual.message_pump import Callback
+
     from loops_tui.app import LoopsApp
 
 
@@ -142,6 +144,15 @@ class FedScreen(Screen[None]):
     def in_view(self) -> bool:
         """Whether this screen is looked at. (Textual's ``is_current`` also holds for the one just behind.)"""
         return self.app.fed_screen() is self
+
+    def call_after_refresh(self, callback: Callback, *args: Any, **kwargs: Any) -> bool:
+        """As Textual's, unless the screen has gone by then: where it is left first, Textual calls what waits for its next
+        picture after one of the screen behind."""
+        return super().call_after_refresh(
+            lambda: (
+                callback(*args, **kwargs) if self.is_attached else None
+            )  # without parts there is nothing to show in
+        )
 
     def on_fresh(self, message: Fresh) -> None:
         with self.app.batch_update():

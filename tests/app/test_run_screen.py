@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -301,3 +302,21 @@ async def test_the_log_alone_offers_nothing_to_open(project: Path) -> None:
         await pilot.press("enter")
         await pilot.pause()
         assert "[Log]" in screen_text(app)
+
+
+async def test_a_run_may_be_left_before_its_panes_have_settled_in_a_new_size(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting: list[Callable[[], object]] = []
+    monkeypatch.setattr(RunsScreen, "_invoke_later", lambda _, callback, sender: waiting.append(callback))
+    app = make_app(project)
+    async with app.run_test(size=NARROW) as pilot:
+        await open_run(pilot, app)
+        screen = app.screen
+        assert isinstance(screen, RunScreen)
+        screen.on_resize()
+        await app.pop_screen()
+        assert waiting, "what is to follow a picture follows one of whichever screen is in view then"
+        for callback in waiting:
+            callback()
+        assert app.screen is not screen
