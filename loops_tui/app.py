@@ -12,10 +12,9 @@ import logging
 import os
 import signal
 import sys
-import traceback
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.actions import ActionParseResult
 from textual.app import SystemCommand
@@ -26,6 +25,7 @@ from textual.screen import Screen
 
 from loops_tui.acts import Acts
 from loops_tui.cleaning import Cleaning
+from loops_tui.ending import EndingApp
 from loops_tui.feed import Feed
 from loops_tui.glyphs import ascii_driver
 from loops_tui.keys import APP_BINDINGS
@@ -37,7 +37,6 @@ from loops_tui.preferences import Preferences, state_dir
 from loops_tui.readonly import CHANGES, REFUSAL, NoHosting, name_of, open_to_read
 from loops_tui.screens.base import FedScreen
 from loops_tui.theme import NIGHT, THEMES, Palette
-from loops_tui.why_not import TellingApp
 from loops_tui.widgets.confirm import Tell
 from loops_tui.widgets.safe_text import safe
 
@@ -57,7 +56,7 @@ it every few seconds took a tenth of one each time, in which no key was heard.""
 _NOT_IN_DIALOGS = ("go_", "leave", "help")
 
 
-class LoopsApp(TellingApp[int]):
+class LoopsApp(EndingApp[int]):
     """The app. ``hosting`` is made on first use: importing the engine takes longer than painting."""
 
     # All sheets at once: the first screen is made before Textual would look for one of its own.
@@ -95,7 +94,6 @@ class LoopsApp(TellingApp[int]):
         self._cleaning = Cleaning(self)
         self.acts = Acts(self)
         self._config: ConfigScreen | None = None
-        self.crash: str | None = None
         self._make_hosting = NoHosting if self.options.readonly else make_hosting
         self._hosting: Hosting | None = None
         self._start = start
@@ -103,7 +101,6 @@ class LoopsApp(TellingApp[int]):
         self.feed = Feed(
             (lambda: open_to_read(project_dir)) if self.options.readonly else open_store, self.fed_screen
         )
-        self._tasks: set[asyncio.Task[None]] = set()
         for theme in THEMES:
             self.register_theme(theme)
         usual = "ansi-dark" if colourless else NIGHT.name
@@ -133,31 +130,8 @@ class LoopsApp(TellingApp[int]):
             # After the first paint: from here on the engine may import what it likes, in its own thread.
             self.call_after_refresh(self.start_run, self._start, self._overrides)
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine beside the screen. What it raises ends the app, like any other defect."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        error = None if task.cancelled() else task.exception()
-        if isinstance(error, Exception):
-            self._handle_exception(error)
-
     def on_unmount(self) -> None:
-        for task in self._tasks:
-            task.cancel()
         self.feed.close()
-
-    def _fatal_error(self) -> None:
-        """A defect of ours. Textual would print local variables, and keys of an account may be among them."""
-        error = sys.exception() or self._exception
-        lines = traceback.format_exception(error) if error is not None else ["unknown error\n"]
-        log.critical("the app ended by an error\n%s", "".join(lines))
-        last = lines[-1].strip()
-        self.crash = last if len(last) < 300 else last[:299] + "…"
-        self._close_messages_no_wait()
 
     def _watch_terminal(self) -> None:
         """A terminal that is gone without a hangup signal must not leave this process behind."""
