@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from engine.policy.rendering import Message, ParsedReply, PolicyRenderer, ToolSpec, text_message
+from engine.policy.messages import checked_max_tokens, checked_messages, checked_tools
+from engine.policy.rendering import Message, ParsedReply, PolicyRenderer, ToolSpec
 from engine.policy.tokens import Completion, Sampler, Segment, Span
 from engine.policy.turns import turn_of_loop
 
@@ -218,12 +219,15 @@ class Conversation:
 
         Raises:
             ContextWindowExceeded: no room for even one more token; nothing was sampled.
-            RenderingError: the chat template does not take these messages, or one holds more than text.
+            RenderingError: the chat template does not take these messages, or would leave something out.
             AttemptOver: the attempt's deadline is over, or the attempt is.
         """
         model, trace = self._model, self._model._trace
-        given = [text_message(message, f"messages[{place}]") for place, message in enumerate(messages)]
-        offered = [dict(tool) for tool in tools or ()]
+        given, offered, asked = (
+            checked_messages(messages),
+            checked_tools(tools),
+            checked_max_tokens(max_tokens),
+        )
         await turn_of_loop()
         known = len(self._messages) if given[: len(self._messages)] == self._messages else 0
         prompt, extends = await self._next_prompt(given, known, offered)
@@ -234,7 +238,7 @@ class Conversation:
             raise ContextWindowExceeded(
                 f"the conversation is {len(prompt)} tokens long and max_seq_len is {limits.max_seq_len}"
             )
-        wanted = max_tokens if max_tokens is not None else limits.max_tokens
+        wanted = asked if asked is not None else limits.max_tokens
         clamped_from = wanted if wanted is not None and wanted > room else None
         completion = await model._complete(prompt, room if wanted is None else min(wanted, room))
 

@@ -38,33 +38,6 @@ class RenderingError(Exception):
     """No tokenizer or renderer for a model, or messages that it cannot render. One clear sentence."""
 
 
-def text_message(message: Mapping[str, Any], place: str) -> Message:
-    """A copy of a message with its content as one text: parts of text are joined, as chat templates join them.
-
-    Renderers drop a part that they do not know, and the policy would answer something that it never saw.
-
-    Raises:
-        RenderingError: there is something else in it, such as an image. ``place`` is where the message stands.
-    """
-    plain, content = dict(message), message.get("content")
-    if content is None or isinstance(content, str):
-        return plain
-    told = f"{place} ({message.get('role')})"
-    if not isinstance(content, list):
-        raise RenderingError(f"{told} has a content of type {type(content).__name__}: write text")
-    texts: list[str] = []
-    for part in content:
-        kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
-        if kind != "text" or not isinstance(part.get("text"), str):
-            raise RenderingError(
-                f"{told} holds a part of type {kind!r}, and this version reads and trains on text alone: "
-                'write what matters of it as text, {"type": "text", "text": …}'
-            )
-        texts.append(part["text"])
-    plain["content"] = "".join(texts)
-    return plain
-
-
 @dataclass(slots=True)
 class ParsedToolCall:
     """A tool call as the policy wrote it. ``problem`` says what is wrong with it, in words for the policy."""

@@ -32,6 +32,10 @@ CALL = '<tool_call>\n{"name": "shell", "arguments": {"command": "ls"}}\n</tool_c
 USER = {"role": "user", "content": "List the files."}
 
 
+def says(content: Any) -> dict[str, Any]:
+    return {"role": "user", "content": content}
+
+
 async def test_a_reply_keeps_the_sampled_tokens_and_logprobs(scripted) -> None:
     model, trace, sampler = scripted("chess<|im_end|>")
     reply = await model.conversation().generate(messages=[USER])
@@ -57,19 +61,42 @@ async def test_parts_of_text_are_one_text(scripted) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("given", "told"),
     [
-        ([{"type": "text", "text": "What is it?"}, {"type": "image_url"}], "a part of type 'image_url'"),
-        ([{"type": "text"}], "a part of type 'text'"),
-        (["List the files."], "a part of type 'str'"),
-        ({"files": 3}, "a content of type dict"),
+        ({"messages": [USER, says([{"type": "text", "text": "What?"}, {"type": "image_url"}])]}, "messages[1] (user) holds a part of type 'image_url'"),
+        ({"messages": [says([{"type": "text"}])]}, "messages[0] (user) holds a part of type 'text'"),
+        ({"messages": [says(["List the files."])]}, "messages[0] (user) holds a part of type 'str'"),
+        ({"messages": [says({"files": 3})]}, "messages[0] (user) has a content of type dict"),
+        ({"messages": [says(None)]}, "messages[0] (user) has no content"),
+        ({"messages": [{"role": "human", "content": "List the files."}]}, "messages[0] has the role 'human'"),
+        ({"messages": [{"content": "List the files."}]}, "messages[0] has the role None"),
+        ({"messages": [USER, None]}, "messages[1] is of type NoneType"),
+        ({"messages": []}, "messages must be a list"),
+        ({"messages": USER}, "messages must be a list"),
+        ({"messages": "List the files."}, "messages must be a list"),
+        ({"messages": [USER], "tools": ["shell"]}, "tools[0] names no function"),
+        ({"messages": [USER], "tools": [{"type": "function", "function": {}}]}, "tools[0] names no function"),
+        ({"messages": [USER], "tools": TOOLS[0]}, "tools must be a list"),
+        ({"messages": [USER], "max_tokens": 0}, "max_tokens must be a whole number from 1 on, not 0"),
+        ({"messages": [USER], "max_tokens": "5"}, "max_tokens must be a whole number from 1 on, not '5'"),
+        ({"messages": [USER], "max_tokens": True}, "max_tokens must be a whole number from 1 on, not True"),
     ],
-)
-async def test_what_is_no_text_is_refused_and_never_left_out(scripted, content: Any, told: str) -> None:
+)  # fmt: skip
+async def test_what_would_not_reach_the_policy_is_refused(scripted, given: Any, told: str) -> None:
+    """Renderers leave out what they do not know, and the sampler takes any number."""
     model, trace, sampler = scripted("chess<|im_end|>")
-    with pytest.raises(RenderingError, match=rf"messages\[1\] \(user\) (has|holds) {told}"):
-        await model.conversation().generate(messages=[USER, {"role": "user", "content": content}])
+    with pytest.raises(RenderingError) as refused:
+        await model.conversation().generate(**given)
+    assert str(refused.value).startswith(told)
     assert (sampler.prompts, trace.segments) == ([], [])
+
+
+async def test_a_developer_is_heard_as_the_system(scripted) -> None:
+    model, _, sampler = scripted("chess<|im_end|>", "chess<|im_end|>")
+    for role in ("system", "developer"):
+        await model.conversation().generate(messages=[{"role": role, "content": "Use the tools."}, USER])
+    assert sampler.prompts[0] == sampler.prompts[1]
+    assert len(sampler.prompts[0]) > 12
 
 
 async def test_tool_turns_extend_the_same_tokens(scripted) -> None:
