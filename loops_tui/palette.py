@@ -34,15 +34,22 @@ def palette_commands(app: LoopsApp, screen: Screen[object]) -> Iterator[SystemCo
 
 
 def _runner(app: LoopsApp, active: ActiveBinding) -> Callable[[], None]:
-    def run() -> None:
-        app.call_later(app.run_action, active.binding.action, active.node)
+    async def run() -> None:
+        if (
+            active.node is app or active.node.is_attached
+        ):  # else its screen was left while the palette was open
+            await app.run_action(active.binding.action, active.node)
 
-    return run
+    def run_later() -> None:
+        app.call_later(run)
+
+    return run_later
 
 
 class ClosablePalette(CommandPalette):
     """Textual's, which ended the app where it was closed by anything but itself (a run that has started shows its
-    screen): before it was there, or while it still looked for commands."""
+    screen): before it was there, or while it still looked for commands; and by a page up or down where it had no room
+    for its list."""
 
     def _on_mount(self, event: Mount) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         if len(self.app.screen_stack) < 2:  # closed already: there is nothing below it
@@ -51,6 +58,10 @@ class ClosablePalette(CommandPalette):
     def _watch__list_visible(self) -> None:
         with suppress(NoMatches):
             super()._watch__list_visible()
+
+    def _action_command_list(self, action: str) -> None:
+        with suppress(KeyError):  # a list without room is not laid out: there are no pages in it
+            super()._action_command_list(action)
 
     async def _watch__show_busy(self) -> None:
         with suppress(NoMatches):

@@ -7,7 +7,7 @@ from pathlib import Path
 from textual.command import CommandList
 
 from loops_tui.palette import ClosablePalette
-from tests.app.conftest import make_app, until
+from tests.app.conftest import make_app, open_run, until
 
 
 async def test_a_palette_that_is_closed_before_it_is_there(empty_project: Path) -> None:
@@ -35,5 +35,28 @@ async def test_a_palette_whose_parts_are_gone_while_it_looks_for_commands(empty_
         await palette.query_children().remove()
         palette._list_visible = not palette._list_visible
         palette._show_busy = not palette._show_busy
+        await pilot.pause()
+        assert app.is_running
+
+
+async def test_pages_of_a_palette_that_has_no_room_for_its_list(empty_project: Path) -> None:
+    app = make_app(empty_project)
+    async with app.run_test(size=(2, 2)) as pilot:
+        await pilot.press("ctrl+p")
+        commands = app.screen.query_one(CommandList)
+        await until(pilot, lambda: commands.option_count > 0, "commands are offered")
+        await pilot.press("down", "pagedown", "pageup")
+        assert app.is_running
+
+
+async def test_a_command_of_a_screen_that_was_left_meanwhile(project: Path) -> None:
+    app = make_app(project)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await open_run(pilot, app)
+        command = next(
+            command for command in app.get_system_commands(app.screen) if command.title == "Beside"
+        )
+        await app.pop_screen()
+        command.callback()
         await pilot.pause()
         assert app.is_running
