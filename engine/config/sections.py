@@ -255,7 +255,8 @@ class TrainingSettings(Section):
         ge=0,
         le=100_000,
         description="Attempts that may be set up before a slot is free, or before the policy is published that they "
-        "sample from. Default: those that sample at once, 64 at most; fewer where max_live or ttl is low.",
+        "sample from; at most max_live - 2 with Blaxel. Default: those that sample at once, 64 at most; fewer where "
+        "max_live or ttl is low.",
     )
     learning_rate: float = Field(1e-4, gt=0, le=1, description="Adam's step size; constant through the run.")
     loss: Loss = Field("cispo", description="Policy loss computed by Loops on the sampled tokens.")

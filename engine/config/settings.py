@@ -80,18 +80,19 @@ class Settings(Section):
     @property
     def setups_ahead(self) -> int:
         """Attempts that may be set up ahead. Where a provider limits its sandboxes, those of attempts that sample or
-        are graded come first."""
-        if self.training.setups_ahead is not None:
-            return self.training.setups_ahead
+        are graded come first; a configured number leaves room for one attempt, and for what it is graded in."""
         training, table, slots = self.training, self.runtime.config.sandbox, self.max_concurrent_rollouts
-        wanted = min(slots, training.group_size * training.groups_per_step, MOST_AHEAD)
-        if table is None:
+        if training.setups_ahead is not None:
+            wanted, others = training.setups_ahead, 2
+        else:
+            wanted = min(slots, training.group_size * training.groups_per_step, MOST_AHEAD)
+            others = slots + self.max_concurrent_grading
+            ttl = None if table is None or table.ttl is None else parse_duration(table.ttl)
+            if ttl is not None and ttl < self.attempt_seconds + self.ahead_seconds:
+                return 0
+        if table is None or table.provider != "blaxel":
             return wanted
-        if table.ttl is not None and parse_duration(table.ttl) < self.attempt_seconds + self.ahead_seconds:
-            return 0
-        if table.provider != "blaxel":
-            return wanted
-        return max(0, min(wanted, self.providers.blaxel.max_live - slots - self.max_concurrent_grading))
+        return max(0, min(wanted, self.providers.blaxel.max_live - others))
 
     @property
     def attempt_seconds(self) -> float:

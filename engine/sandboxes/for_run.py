@@ -13,6 +13,7 @@ from engine.sandboxes.contract import Provider, ProviderReport
 from engine.sandboxes.errors import CredentialsError, PermanentError, ProviderError
 from engine.sandboxes.leases import Leased, LeaseKeeper
 from engine.sandboxes.naming import project_label
+from engine.sandboxes.pace import Owner
 from engine.sandboxes.settings import SandboxSettings
 from engine.store.leases import OPEN_STATES
 from engine.store.pace import PaceLimits
@@ -168,6 +169,10 @@ class RunSandboxes:
     def source(self, group_id: int, attempt: int, log: Callable[[str, str], None]) -> AttemptSandboxes:
         """Where one attempt's sandboxes come from."""
         return AttemptSandboxes(self._keeper, group_id, attempt, log)
+
+    def let_wait(self, ahead: Callable[[Owner], bool]) -> None:
+        """See ``engine.sandboxes.pace.Pace.let_wait``."""
+        self._keeper.let_wait(ahead)
 
     async def close(self) -> int:
         """Release whatever is still held, confirmed; returns how many leases were lost."""

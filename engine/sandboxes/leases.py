@@ -31,7 +31,7 @@ from engine.sandboxes.naming import (
     LABEL_RUN,
     new_name,
 )
-from engine.sandboxes.pace import ROOM_SECONDS, Pace
+from engine.sandboxes.pace import ROOM_SECONDS, Owner, Pace
 from engine.sandboxes.settings import SandboxSettings
 from engine.store.errors import StoreError
 from engine.store.leases import LeaseJournal
@@ -103,6 +103,11 @@ class LeaseKeeper:
     def held(self) -> Mapping[str, Leased]:
         """What this keeper holds right now, by name."""
         return self._held
+
+    def let_wait(self, ahead: Callable[[Owner], bool]) -> None:
+        """See ``Pace.let_wait``; nothing where the provider has no limits."""
+        if self._pace is not None:
+            self._pace.let_wait(ahead)
 
     async def probe(self) -> ProviderReport:
         """Ask the provider what holds here."""

@@ -22,6 +22,7 @@ from engine.store.rows import LeaseRow
 ROOM_SECONDS = 3600.0
 """So long one more sandbox waits for room where the settings name no ttl; by then whoever has one must be done."""
 _LOOK_SECONDS = 1.0  # other processes make room too
+_LATER_SECONDS = 0.2  # attempts that are set up ahead ask so often whether they still are
 _TOLD_SECONDS = 30.0
 STUCK_SECONDS = 60.0
 """So long attempts that all wait for a second sandbox wait for another process, which may make room."""
@@ -54,6 +55,16 @@ class Pace:
         self._waiting: list[Owner] = []  # those who hold a sandbox and wait for one more
         self._stuck_since: float | None = None
         self._told_at = 0.0
+        self._is_ahead: Callable[[Owner], bool] = lambda _: False
+        self._refused = False  # whether the account has turned out to allow fewer than the config
+
+    def let_wait(self, ahead: Callable[[Owner], bool]) -> None:
+        """Once the account's quota has refused a sandbox, attempts that nobody waits for yet get none: they could hold
+        all that there are while one that is waited for, which is tried again or evaluated, finds no room.
+
+        ``ahead`` is asked about an attempt again and again, for it is waited for sooner or later.
+        """
+        self._is_ahead = ahead
 
     async def admit(self, row: LeaseRow) -> None:
         """Wait for room and commit the lease, its time of creation set to now.
@@ -65,25 +76,30 @@ class Pace:
         if owner is not None and owner in self._open.values():
             self._leave_room = True
             with self._wanting(owner):
-                await self._wait(row, self._second)
+                await self._wait(row, owner, self._second)
         else:
-            await self._wait(row, self._first)
+            while not await self._wait(row, owner, self._first):  # noqa: ASYNC110 - nobody tells when it is waited for
+                await asyncio.sleep(_LATER_SECONDS)
         self._open[row.name] = owner
 
-    async def _wait(self, row: LeaseRow, queue: _Queue) -> None:
-        if not queue.lock.locked() and not self._behind(queue) and (await self._ask(row, queue)).admitted:
-            return
+    async def _wait(self, row: LeaseRow, owner: Owner | None, queue: _Queue) -> bool:
+        """Returns whether the lease is committed; otherwise others are to have what room there is."""
+        at_once = not queue.lock.locked() and not self._behind(queue) and not self._comes_later(owner)
+        if at_once and (await self._ask(row, queue)).admitted:
+            return True
         longest = row.ttl_seconds or ROOM_SECONDS
         async with queue.lock:
             deadline = time.monotonic() + longest
             while True:
+                if self._comes_later(owner):
+                    return False
                 queue.look.clear()
                 if self._behind(queue):
                     await _until(queue.look)
                     continue
                 answer = await self._ask(row, queue)
                 if answer.admitted:
-                    return
+                    return True
                 self._tell(answer)
                 if queue is self._second:
                     self._refuse_where_stuck(answer)
@@ -97,6 +113,9 @@ class Pace:
     def _behind(self, queue: _Queue) -> bool:
         """Those who hold a sandbox come first: they are the ones who make room."""
         return queue is self._first and bool(self._waiting)
+
+    def _comes_later(self, owner: Owner | None) -> bool:
+        return self._refused and owner is not None and self._is_ahead(owner)
 
     @contextmanager
     def _wanting(self, owner: Owner) -> Iterator[None]:
@@ -126,6 +145,7 @@ class Pace:
     async def slow_down(self, error: TransientError) -> None:
         """The provider has refused because of a limit of its own. Raises StoreError."""
         kind = "quota" if isinstance(error, QuotaError) else "rate"
+        self._refused = self._refused or kind == "quota"
         await self._journal.slow_down(self._provider, self._limits, kind, str(error), error.retry_after)
 
     @staticmethod

@@ -100,6 +100,18 @@ async def test_room_for_a_second_sandbox_to_grade_in(
     assert "4 attempts may run at once, each with two sandboxes" in found[1][1]
 
 
+@pytest.mark.parametrize(
+    ("configured", "max_live", "ahead"),
+    [(None, 64, 4), (None, 9, 1), (None, 8, 0), (3, 64, 3), (20, 64, 20), (20, 9, 7), (1, 2, 0)],
+)
+def test_attempts_that_are_set_up_ahead_leave_room_for_those_that_are_waited_for(
+    write: Write, configured: int | None, max_live: int, ahead: int
+) -> None:
+    settings = write(f"{TABLE}[providers.blaxel]\nmax_live = {max_live}\n").rl
+    training = settings.training.model_copy(update={"setups_ahead": configured})
+    assert settings.model_copy(update={"training": training}).setups_ahead == ahead
+
+
 @on_the_modules_loop
 async def test_a_ttl_must_outlast_an_attempt(
     write: Write, service: Emulator, monkeypatch: pytest.MonkeyPatch

@@ -104,6 +104,8 @@ class _Run:
             sampling=self.reporter.group_sampling,
             ended=self.reporter.group_judged,
         )
+        if sandboxes is not None:
+            sandboxes.let_wait(schedule.is_ahead)
         self._clock = StepClock(schedule.slots.seconds, time.monotonic)
         self._go_on(schedule)
         self._held_out = HeldOut(

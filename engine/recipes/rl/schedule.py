@@ -34,9 +34,7 @@ CLOSE_SECONDS = 120.0
 @dataclass(frozen=True, slots=True)
 class ScheduleSettings:
     """How many of what; see ``[training]``. ``max_steps``: no group begins that no step of the run could train.
-
-    ``max_concurrent_evaluation``: an evaluation's attempts may fill so many slots, where that is more.
-    """
+    ``max_concurrent_evaluation``: an evaluation's attempts may fill so many slots, where that is more."""
 
     group_size: int
     groups_per_step: int
@@ -92,13 +90,12 @@ class Schedule:
         self._consecutive_unusable = 0
         self._kept: dict[int, Kept] = {}  # by id, ascending
         self._decided: dict[int, Group] = {}  # judged, not yet told by ``collect``
-        self._publishing = self._collecting = self._gave_up = False
+        self._publishing = self._collecting = self._gave_up = self._closed = False
         self._given = self._begun = 0  # slots, and attempts, in this turn of the event loop
         self._background: set[asyncio.Task[None]] = set()
         self._watching: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
         self._error: BaseException | None = None
-        self._closed = False
 
     def go_on(
         self, *, version: int, next_group: int, unusable_groups: int, consecutive_unusable: int
@@ -120,11 +117,14 @@ class Schedule:
         return None if waited is None else (waited.group.group_id, waited.left)
 
     def guest(self, group_id: int, attempt: int) -> Places:
-        """Places of an evaluation's attempt: among the same slots, and before the schedule's own attempts.
-
-        They are given at any time, before the first ``collect`` and after ``close`` too.
-        """
+        """Places of an evaluation's attempt: among the same slots, and before the schedule's own attempts. They are
+        given at any time, before the first ``collect`` and after ``close`` too."""
         return self.slots.guest((group_id, attempt))
+
+    def is_ahead(self, attempt: tuple[int, int | None]) -> bool:
+        """Whether nobody waits for an attempt of a group yet: it may be set up, but not sample."""
+        kept = self._kept.get(attempt[0])
+        return kept is not None and not kept.in_hand
 
     async def collect(self) -> Collected:
         """Wait for a step's worth of usable groups; groups of later steps go on meanwhile and afterwards.
