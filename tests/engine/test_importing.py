@@ -35,7 +35,6 @@ def test_the_collector_is_on_again_afterwards() -> None:
     assert seen == [False]
     assert gc.isenabled()
     assert gc.get_freeze_count() > frozen
-    gc.unfreeze()
 
 
 def test_one_that_was_off_stays_off() -> None:
@@ -46,7 +45,6 @@ def test_one_that_was_off_stays_off() -> None:
         assert not gc.isenabled()
     finally:
         gc.enable()
-        gc.unfreeze()
 
 
 def test_nobody_walks_over_all_objects_while_the_blaxel_sdk_is_imported() -> None:
