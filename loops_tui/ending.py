@@ -7,10 +7,12 @@ import logging
 import sys
 import traceback
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any
 
 from textual.app import ScreenStackError
 from textual.css.query import NoMatches
+from textual.screen import Screen
 from textual.widget import MountError
 
 from loops_tui.why_not import TellingApp
@@ -19,6 +21,9 @@ log = logging.getLogger(__name__)
 
 _GONE = (NoMatches, MountError, ScreenStackError)
 """What a screen meets that is taken apart while it works: its panes go before it does."""
+
+OPENING_SECONDS = 5.0
+"""How long a screen may take to open before one that was left meanwhile is taken apart all the same."""
 
 
 class EndingApp[ResultT](TellingApp[ResultT]):
@@ -46,6 +51,13 @@ class EndingApp[ResultT](TellingApp[ResultT]):
         error = None if task.cancelled() else task.exception()
         if isinstance(error, Exception):
             self._handle_exception(error)
+
+    async def _replace_screen(self, screen: Screen[Any]) -> Screen[Any]:
+        """A screen that is left before it was there is taken apart once it is: while it opens it needs its panes."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(OPENING_SECONDS):
+                await screen._mounted_event.wait()
+        return await super()._replace_screen(screen)
 
     async def _close_all(self) -> None:
         """Textual takes the screens apart here, the innermost pane first."""

@@ -35,9 +35,8 @@ def palette_commands(app: LoopsApp, screen: Screen[object]) -> Iterator[SystemCo
 
 def _runner(app: LoopsApp, active: ActiveBinding) -> Callable[[], None]:
     async def run() -> None:
-        if (
-            active.node is app or active.node.is_attached
-        ):  # else its screen was left while the palette was open
+        # A screen that was left while the palette was open does nothing any more.
+        if active.node is app or active.node.is_attached:
             await app.run_action(active.binding.action, active.node)
 
     def run_later() -> None:

@@ -148,11 +148,7 @@ class FedScreen(Screen[None]):
     def call_after_refresh(self, callback: Callback, *args: Any, **kwargs: Any) -> bool:
         """As Textual's, unless the screen has gone by then: where it is left first, Textual calls what waits for its next
         picture after one of the screen behind."""
-        return super().call_after_refresh(
-            lambda: (
-                callback(*args, **kwargs) if self.is_attached else None
-            )  # without parts there is nothing to show in
-        )
+        return super().call_after_refresh(lambda: callback(*args, **kwargs) if self.is_attached else None)
 
     def on_fresh(self, message: Fresh) -> None:
         with self.app.batch_update():

@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.app.conftest import make_app
+from loops_tui.screens.checkpoints import CheckpointsScreen
+from loops_tui.screens.config import ConfigScreen
+from loops_tui.screens.run import RunScreen
+from loops_tui.screens.sandboxes import SandboxesScreen
+from loops_tui.widgets.confirm import confirm
+from tests.app.conftest import LIVE, make_app, until, until_shown
 
 
 @pytest.mark.parametrize(
@@ -22,6 +27,19 @@ async def test_left_while_a_screen_opens(project: Path, key: str, turns: int) ->
         for _ in range(turns):
             await asyncio.sleep(0)
     assert app.crash is None
+
+
+async def test_a_screen_that_is_left_before_it_is_there(project: Path) -> None:
+    app = make_app(project)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.pause()
+        asked = confirm("Release", "sandboxes", ["one"])
+        for screen in (RunScreen(LIVE), SandboxesScreen(), CheckpointsScreen(), ConfigScreen(), asked):
+            app.push_screen(screen)
+            app.pop_screen()
+            await until(pilot, lambda screen=screen: screen not in app._registry, "the screen is gone")
+            assert app.crash is None
+        await until_shown(pilot, app, "7 runs")
 
 
 async def test_a_defect_still_ends_the_app(project: Path) -> None:
