@@ -8,9 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from renderers import Qwen3RendererConfig, create_renderer
 from safetensors.numpy import load_file
-from transformers import AutoTokenizer
 
 import engine
 
@@ -48,11 +46,15 @@ LIKELIEST = '<tool_call>\n{"name": "shell", "arguments": {"command": "cat app.co
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
+    from transformers import AutoTokenizer  # slow to import: not for every worker that collects the tests
+
     return AutoTokenizer.from_pretrained(str(MODEL), local_files_only=True)
 
 
 @pytest.fixture(scope="module")
 def renderer(tokenizer: Any) -> Any:
+    from renderers import Qwen3RendererConfig, create_renderer
+
     return create_renderer(tokenizer, Qwen3RendererConfig(enable_thinking=False))
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from renderers import config_from_name, create_renderer
 
 from engine.policy.rendering import PolicyRenderer
 from engine.policy.tokenizing import LONG, SHORT, SlimTokenizer
@@ -53,6 +52,8 @@ def test_what_is_known_cannot_be_changed_from_outside(slim: SlimTokenizer) -> No
 
 def test_a_whole_conversation_has_the_same_tokens(renderer: PolicyRenderer) -> None:
     """With offsets and without: prompts, next turns and parsed replies."""
+    from renderers import config_from_name, create_renderer  # slow to import: not for every worker
+
     config: Any = config_from_name("qwen3")
     with_offsets = create_renderer(renderer.tokenizer, config)
     without = create_renderer(SlimTokenizer(renderer.tokenizer), config)
