@@ -29,14 +29,14 @@ def palette_commands(app: LoopsApp, screen: Screen[object]) -> Iterator[SystemCo
             continue
         seen.add(binding.action)
         if binding.action != "command_palette":
-            yield SystemCommand(binding.description, binding.tooltip, _runner(app, active))
+            yield SystemCommand(binding.description, binding.tooltip, _runner(app, screen, active))
     yield SystemCommand("Theme", "Choose the colours", app.action_change_theme)
 
 
-def _runner(app: LoopsApp, active: ActiveBinding) -> Callable[[], None]:
+def _runner(app: LoopsApp, screen: Screen[object], active: ActiveBinding) -> Callable[[], None]:
     async def run() -> None:
         # A screen that was left while the palette was open does nothing any more.
-        if active.node is app or active.node.is_attached:
+        if active.node is app or screen in app.screen_stack:
             await app.run_action(active.binding.action, active.node)
 
     def run_later() -> None:

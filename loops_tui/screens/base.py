@@ -148,7 +148,11 @@ class FedScreen(Screen[None]):
     def call_after_refresh(self, callback: Callback, *args: Any, **kwargs: Any) -> bool:
         """As Textual's, unless the screen has gone by then: where it is left first, Textual calls what waits for its next
         picture after one of the screen behind."""
-        return super().call_after_refresh(lambda: callback(*args, **kwargs) if self.is_attached else None)
+
+        def call() -> Any:
+            return callback(*args, **kwargs) if self in self.app.screen_stack else None
+
+        return super().call_after_refresh(call)
 
     def on_fresh(self, message: Fresh) -> None:
         with self.app.batch_update():
