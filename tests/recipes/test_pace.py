@@ -55,6 +55,13 @@ def test_what_is_older_than_the_window_is_forgotten(clock: Clock) -> None:
     assert lag.read()["loop_lag_max"] == 0.0
 
 
+def test_a_process_that_was_stopped_for_hours_counts_for_the_window_alone(clock: Clock) -> None:
+    lag = LoopLag(clock)
+    tick(lag, clock, late=36_000.0)
+    assert len(lag._late) <= WINDOW_SECONDS / TICK_SECONDS + 1
+    assert lag.read()["loop_lag_max"] == WINDOW_SECONDS
+
+
 def test_a_step_is_told_of_its_own_lag(clock: Clock) -> None:
     lag = LoopLag(clock)
     tick(lag, clock, late=0.5)

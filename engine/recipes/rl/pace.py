@@ -101,7 +101,7 @@ class LoopLag:
     def ticked(self, due: float) -> None:
         """A tick that was due then has come now."""
         now = self._clock()
-        late = max(now - due, 0.0)
+        late = min(max(now - due, 0.0), WINDOW_SECONDS)  # the process may have been stopped for a night
         while late >= 0.0:
             self._late.append((now, late))
             late -= TICK_SECONDS
