@@ -14,6 +14,7 @@ from engine.recipes.contract import LoopsEndpoint, RunHandle
 from engine.recipes.control import RunControl
 from engine.recipes.rl.batch import datum_of, loss_config, pack
 from engine.recipes.rl.groups import Group, judge
+from engine.recipes.rl.metrics import MOST_TEXTS, rollout_metrics
 from engine.recipes.rl.order import TaskOrder, sampling_seed
 from engine.recipes.rl.report import Reporter
 from engine.store.rows import AttemptState
@@ -87,6 +88,16 @@ def test_attempts_at_the_mean_are_not_sent() -> None:
     batches = pack([one, two])
     assert [len(batch) for batch in batches] == [2, 2]
     assert batches[0][0].tokens[2] == 1  # group 1 first, whatever order the groups ended in
+
+
+def test_texts_of_attempts_become_rates_unless_each_is_another() -> None:
+    attempts = group(*[1.0] * (MOST_TEXTS + 1)).graded
+    for number, attempt in enumerate(attempts):
+        attempt.metadata = {"outcome": f"kind {number % MOST_TEXTS}", "answer": f"text {number}"}
+    told = {name: value for name, value in rollout_metrics(attempts).items() if name.count("/") == 2}
+    assert len(told) == MOST_TEXTS
+    assert told["rollout/outcome/kind 0"] == 2 / len(attempts)
+    assert sum(told.values()) == pytest.approx(1.0)
 
 
 def test_loss_aggregation() -> None:

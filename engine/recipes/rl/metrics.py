@@ -12,6 +12,9 @@ from engine.loops.policy_gradient import TrainResult
 from engine.recipes.rl.groups import Group
 from engine.store.rows import AttemptState
 
+#: A key with more different texts than this in one step is free text, no choice of outcomes: each would be a metric.
+MOST_TEXTS = 32
+
 
 def rollout_metrics(attempts: Sequence[AttemptResult]) -> dict[str, float]:
     """``rollout/…`` over graded attempts: means of numbers, rates of texts, as ``run`` returned them."""
@@ -33,8 +36,9 @@ def rollout_metrics(attempts: Sequence[AttemptResult]) -> dict[str, float]:
         name = f"reward/part/{key.removeprefix(PART)}" if part else f"rollout/{key}"
         metrics[name] = statistics.fmean(values)
     for key, counts in texts.items():
-        for value, count in counts.items():
-            metrics[f"rollout/{key}/{value}"] = count / len(attempts)
+        if len(counts) <= MOST_TEXTS:
+            for value, count in counts.items():
+                metrics[f"rollout/{key}/{value}"] = count / len(attempts)
     metrics["rollout/turns"] = statistics.fmean(a.trace.replies for a in attempts)
     metrics["rollout/timed_out"] = statistics.fmean(float(a.timed_out) for a in attempts)
     metrics["rollout/truncated"] = statistics.fmean(float(a.trace.truncated) for a in attempts)
