@@ -96,6 +96,8 @@ async def _check_rl(project: Project, report: CheckReport) -> None:
     from engine.episodes.contract import grades_apart
 
     await check_sandboxes(project, report, apart=episode is not None and grades_apart(episode.cls))
+    if episode is not None and project.rl.runtime.config.sandbox is None:
+        _check_no_sandbox(project, episode, report)
     check_open_files(project, report)
     if not any(finding.key == "model.base_model" for finding in report.findings):
         await check_rendering(project, report)  # the tokenizer of a model that is not there says nothing
@@ -103,6 +105,15 @@ async def _check_rl(project: Project, report: CheckReport) -> None:
     report.lines += [*_training_lines(project), *_context_lines(project, turn_limit(options))]
     history = await read_history(project, report)
     check_estimate(project, options, sum(_phases(project).values()), history.measured, report)
+
+
+def _check_no_sandbox(project: Project, episode: LoadedEpisode, report: CheckReport) -> None:
+    from engine.checking.episode import asks_for_sandbox
+
+    if (method := asks_for_sandbox(episode.cls)) is not None:
+        text = f"{episode.name}.{method}() asks for a sandbox, and the config gives its attempts none"
+        remedy = "Add [runtime.config.sandbox]"
+        report.add(Severity.WARNING, project.loaded.problem("runtime.config.episode", text, remedy))
 
 
 async def _attempt[ResultT](
@@ -114,7 +125,10 @@ async def _attempt[ResultT](
         return await run_bounded(work, seconds)
     except ConfigError as error:
         for problem in error.problems:
-            report.add(Severity.ERROR, problem)
+            whole = problem.file is not None and problem.line is None  # about a file that the config names
+            text = f"{problem.file}: {problem.text}"
+            placed = project.loaded.problem(key, text, problem.remedy) if whole else problem
+            report.add(Severity.ERROR, placed)
     except TimeoutError:
         report.add(
             Severity.ERROR, project.loaded.problem(key, f"{doing} took longer than {seconds:.0f} s", remedy)

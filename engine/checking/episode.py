@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import os
 import traceback
@@ -48,6 +49,9 @@ def load_episode(config: LoadedConfig, modules: ProjectModules) -> LoadedEpisode
     answer_for_cookbook()
     named = config.rl.runtime.config.episode
     module_name, _, class_name = named.partition(":")
+    if module_name.endswith(".py"):
+        remedy = f"Write '{module_name.removesuffix('.py')}:{class_name}'"
+        _raise(config, f"the episode {named!r} names a file where a module belongs", remedy)
     try:
         module = modules.load(module_name)
     except ConfigError as error:
@@ -65,6 +69,17 @@ def load_episode(config: LoadedConfig, modules: ProjectModules) -> LoadedEpisode
     _check_type(config, task_type, f"the task type of {cls.__name__}", "Episode[MyTask, None]")
     _check_type(config, options_type, f"the options type of {cls.__name__}", "Episode[MyTask, MyOptions]")
     return LoadedEpisode(cls, task_type, _options(config, options_type, cls.__name__))
+
+
+def asks_for_sandbox(cls: type[Episode[Any, Any]]) -> str | None:
+    """The method of an episode that asks for a sandbox in its own lines, if one does."""
+    for method in ("setup", "run", "grade"):
+        code = getattr(inspect.unwrap(getattr(cls, method)), "__code__", None)
+        if code is not None and not {"require_sandbox", "require_execution_sandbox"}.isdisjoint(
+            code.co_names
+        ):
+            return method
+    return None
 
 
 def _at_episode(config: LoadedConfig, problem: Problem) -> Problem:
@@ -98,7 +113,7 @@ def _checked_class(config: LoadedConfig, found: Any, named: str) -> type[Episode
     from engine.episodes.contract import compares, grades
 
     if not isinstance(found, type):
-        _raise(config, f"{named!r} is a {type(found).__name__}, not a class")
+        _raise(config, f"{named!r} is no class, but a value of type {type(found).__name__}", "Name the class")
     if not issubclass(found, Episode) or found is Episode:
         remedy = "Derive it from engine.episodes.Episode"
         # An installed cookbook brings an Episode of its own, which this engine cannot run.
@@ -124,12 +139,23 @@ def _checked_class(config: LoadedConfig, found: Any, named: str) -> type[Episode
                 "Define __init__(self, task, options)",
             )
         )
+    problems += _unset_fields(config, found)
     if inspect.isabstract(found):
         missing = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
         problems.append(config.problem(_KEY, f"{found.__name__} is abstract: it lacks {missing}"))
     if problems:
         raise ConfigError(problems)
     return found
+
+
+def _unset_fields(config: LoadedConfig, cls: type[Episode[Any, Any]]) -> list[Problem]:
+    """An __init__ that leaves the episode without its task."""
+    written = getattr(inspect.unwrap(cls.__init__), "__code__", None)
+    names = written.co_names if written is not None else ()
+    if written is None or "__init__" in names or "task" in names:
+        return []
+    text = f"{cls.__name__}.__init__() never calls that of Episode, so there is no self.task"
+    return [config.problem(_KEY, text, "Begin it with super().__init__(task, options)")]
 
 
 def _declaration_problems(config: LoadedConfig, cls: type[Episode[Any, Any]]) -> list[Problem]:
@@ -148,6 +174,11 @@ def _declaration_problems(config: LoadedConfig, cls: type[Episode[Any, Any]]) ->
     if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
         text = f"{name}.grading_retries must be a whole number from 0 on, not {retries!r}"
         problems.append(config.problem(_KEY, text, "Write grading_retries = 2, or leave it out"))
+    for attribute in vars(cls):
+        meant = difflib.get_close_matches(attribute, ("grading_retries", "model_access"), n=1, cutoff=0.85)
+        if meant and meant != [attribute]:
+            text = f"{name} sets {attribute}, which means nothing"
+            problems.append(config.problem(_KEY, text, f"Did you mean {meant[0]!r}?"))
     if cls.model_access != "direct":
         text = f"{name}.model_access is {str(cls.model_access)!r}, which is not available in this version"
         problems.append(config.problem(_KEY, text, "Reach the model through sample.model ('direct')"))
@@ -165,6 +196,8 @@ def _method_problem(config: LoadedConfig, cls: Any, method: str) -> Problem | No
             if method == "setup"
             else config.problem(_KEY, f"{cls.__name__} defines no {method}()", remedy)
         )
+    if inspect.isasyncgenfunction(defined):
+        return config.problem(_KEY, f"{name} holds a 'yield', so nothing awaits it", "Use 'return' alone")
     if not inspect.iscoroutinefunction(defined):
         return config.problem(_KEY, f"{name} must be 'async def'", remedy)
     try:

@@ -29,9 +29,7 @@ def check_local_model(project: Project, report: CheckReport) -> None:
     except UnusableModel as error:
         report.add(
             Severity.ERROR,
-            project.loaded.problem(
-                _BASE_MODEL, str(error), f"Models that come with loops-tui: {_shipped_names()}"
-            ),
+            project.loaded.problem(_BASE_MODEL, str(error), _directory_remedy()),
         )
         return
     limit = found.context_length
@@ -48,7 +46,7 @@ def _no_such_local_model(project: Project) -> tuple[str, str]:
     path = Path(name)
     if path.is_absolute():
         what = "is not a directory" if os.path.exists(path) else "does not exist"
-        return f"the model directory {name} {what}", f"Models that come with loops-tui: {_shipped_names()}"
+        return f"the model directory {name} {what}", _directory_remedy()
     meant = did_you_mean(name, shipped_models())
     remedy = (
         f"Did you mean {meant!r}?"
@@ -59,6 +57,13 @@ def _no_such_local_model(project: Project) -> tuple[str, str]:
         )
     )
     return f"there is no model {name!r} on this machine", remedy
+
+
+def _directory_remedy() -> str:
+    return (
+        "Name a directory with config.json, tokenizer.json and the weights in safetensors, or a model that comes with "
+        f"loops-tui: {_shipped_names()}"
+    )
 
 
 def _shipped_names() -> str:
@@ -90,6 +95,16 @@ async def check_loops_model(project: Project, report: CheckReport) -> None:
                 "BASETEN_API_KEY is not set, and a run on Baseten needs it",
                 "Set it in the environment or in a .env file beside the config or in the working directory; or set "
                 "[compute] scope = 'local' with a local model",
+            ),
+        )
+        return
+    if not key.isascii() or any(char.isspace() or char in "<>'\"" for char in key):
+        report.add(
+            Severity.ERROR,
+            project.loaded.problem(
+                "compute.scope",
+                "BASETEN_API_KEY holds a character that no key has, such as a space, a quote or a bracket",
+                "Set it to the key itself, as the workspace's settings show it",
             ),
         )
         return

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from engine.checking.bounded import run_bounded
-from engine.config.problems import did_you_mean
+from engine.config.problems import Problem, did_you_mean
 from engine.config.report import CheckReport, Severity
 
 if TYPE_CHECKING:
-    from engine.policy.rendering import PolicyRenderer
+    from engine.policy.rendering import PolicyRenderer, RenderingError
     from engine.project import Project
 
 LOAD_SECONDS = 120.0  # a first load may download the tokenizer
@@ -57,7 +57,7 @@ async def check_rendering(project: Project, report: CheckReport) -> None:
     try:
         renderer, prompt_tokens, second_turn = await run_bounded(probe, LOAD_SECONDS)
     except RenderingError as error:
-        report.add(Severity.ERROR, project.loaded.problem(key, str(error), _remedy(project)))
+        report.add(Severity.ERROR, rendering_problem(project, error))
         return
     except TimeoutError:
         report.add(
@@ -130,6 +130,12 @@ async def _hub_problem(project: Project, source: str) -> str | None:
     return None
 
 
+def rendering_problem(project: Project, error: RenderingError) -> Problem:
+    """Why there is no tokenizer or renderer for the model, at the key that is to be changed."""
+    key = error.key or _key_at_fault(project)
+    return project.loaded.problem(key, str(error), _remedy(project, key))
+
+
 def _key_at_fault(project: Project) -> str:
     """The key that chose what could not be loaded."""
     model = project.config.model
@@ -138,8 +144,10 @@ def _key_at_fault(project: Project) -> str:
     return "model.tokenizer" if model.tokenizer is not None else "model.base_model"
 
 
-def _remedy(project: Project) -> str:
+def _remedy(project: Project, key: str) -> str:
     model = project.config.model
+    if key == "model.renderer_chat_template_kwargs":
+        return "Write what the template has, or leave it out"
     if model.renderer is not None:
         known = _renderer_names()
         if model.renderer in known:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from engine.checking.rendering import rendering_problem
 from engine.config.data_files import data_file_problems, expand, foreign_file_problems
 from engine.config.problems import Problem
 from engine.config.report import CheckReport, Severity
@@ -46,15 +47,11 @@ async def check_data(project: Project, report: CheckReport, told: Callable[[str]
         train = await asyncio.to_thread(_prepared, project, "train", renderer, told, stopped)
         _tell(project, "train", train, report)
         if project.sft.data.validation:
-            _tell(
-                project,
-                "validation",
-                await asyncio.to_thread(_prepared, project, "validation", renderer, told, stopped),
-                report,
-            )
+            held_out = await asyncio.to_thread(_prepared, project, "validation", renderer, told, stopped)
+            _tell(project, "validation", held_out, report)
+            await asyncio.to_thread(_check_held_out, project, train, held_out, report)
     except RenderingError as error:
-        key = "model.renderer" if project.sft.model.renderer is not None else "model.base_model"
-        report.add(Severity.ERROR, project.loaded.problem(key, str(error)))
+        report.add(Severity.ERROR, rendering_problem(project, error))
         return
     except OSError as error:
         text, remedy = f"the data cannot be prepared: {error}", "See to it that .loops can be written"
@@ -123,6 +120,26 @@ def _tell(project: Project, name: str, data: PreparedData, report: CheckReport) 
         report.add(
             Severity.WARNING, Problem(f"refused as {row.reason}: {row.detail}", Path(row.file), row.line)
         )
+
+
+def _check_held_out(
+    project: Project, train: PreparedData, held_out: PreparedData, report: CheckReport
+) -> None:
+    """What is validated on and trained on as well: learned by heart, it would count as skill."""
+    wanted = {held_out.digest(number): number for number in range(len(held_out))}
+    both: dict[int, int] = {}
+    for number in range(len(train)):
+        if (same := wanted.get(train.digest(number))) is not None:
+            both.setdefault(same, number)
+    if not both:
+        return
+    (held, held_line), (trained, line) = held_out.origin(min(both)), train.origin(both[min(both)])
+    text = (
+        f"{_count(len(both), 'validation sample')} stand in the training data as well, the first one at "
+        f"{Path(held).name}:{held_line} and {Path(trained).name}:{line}: its loss would say nothing"
+    )
+    remedy = "Take them out of one of the two"
+    report.add(Severity.WARNING, project.loaded.problem("data.validation", text, remedy))
 
 
 def _amounts(project: Project, data: PreparedData) -> tuple[int, int]:

@@ -29,6 +29,13 @@ def config_doubts(settings: AnySettings, scope: EffectiveScope) -> Iterator[Prob
         yield from _biased_sampling(settings)
         yield from loss_config_doubts(settings.training.loss, settings.training.loss_config)
         yield from _evaluation(settings)
+        sandbox = settings.runtime.config.sandbox
+        if "providers" in settings.model_fields_set and (sandbox is None or sandbox.provider != "blaxel"):
+            yield Problem(
+                "[providers.blaxel] does nothing here: no sandbox of this run is Blaxel's",
+                key="providers.blaxel",
+                remedy='Remove it, or set [runtime.config.sandbox] provider = "blaxel"',
+            )
 
 
 def _learning_rate(rate: float) -> Iterator[Problem]:

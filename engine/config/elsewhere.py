@@ -23,6 +23,22 @@ _MEANT: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 
+#: What other tools have and this one has not.
+_NOT_HERE: tuple[tuple[tuple[str, ...], str], ...] = (
+    (("kl_coef", "kl_beta", "kl_penalty", "kl_penalty_coef", "kl_loss_coef", "init_kl_coef", "use_kl_loss", "beta"),
+     "Remove it: there is no KL penalty, the losses bound the ratio"),
+    (("lora_alpha", "lora_dropout", "lora_target_modules", "target_modules"),
+     "Remove it: of an adapter only its rank is set, [model] lora_rank"),
+    (("api_key", "baseten_api_key", "bl_api_key", "hf_token", "token"),
+     "Remove it: keys belong in the environment or in a .env file, as BASETEN_API_KEY, BL_API_KEY or HF_TOKEN"),
+)  # fmt: skip
+
+
+def not_here(word: str) -> str | None:
+    """What helps where a setting of other tools has no counterpart; None for any other word."""
+    return next((remedy for words, remedy in _NOT_HERE if word.lower() in words), None)
+
+
 def meant_elsewhere(word: str, known: dict[str, str | None]) -> str | None:
     """The dotted key of ``known`` that other tools call ``word``, or None."""
     return next((key for key, words in _MEANT.items() if word.lower() in words and key in known), None)

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from engine.config.any_recipe import RECIPES
-from engine.config.elsewhere import meant_elsewhere
+from engine.config.elsewhere import meant_elsewhere, not_here
 from engine.config.later import is_later
 from engine.config.problems import Problem, did_you_mean, named
 from engine.config.settings import Settings
@@ -47,7 +47,7 @@ def explain(error: ValidationError, *, model: type[BaseModel] = Settings) -> lis
 
 
 def _without_echoes(details: list[ErrorDetails]) -> list[ErrorDetails]:
-    """A misspelt required key is one mistake: that the right one is missing need not be said as well."""
+    """A misspelt or misplaced required key is one mistake: that the right one is missing need not be said as well."""
     keys = {kind: [detail["loc"] for detail in details if detail["type"] == kind] for kind in _ECHO}
     meant = {
         (*wrong[:-1], near)
@@ -58,6 +58,8 @@ def _without_echoes(details: list[ErrorDetails]) -> list[ErrorDetails]:
             )
         )
     }
+    misplaced = {wrong[-1] for wrong in keys["extra_forbidden"]}
+    meant |= {missing for missing in keys["missing"] if missing[-1] in misplaced}
     return [detail for detail in details if detail["type"] != "missing" or detail["loc"] not in meant]
 
 
@@ -190,6 +192,8 @@ def _unknown_key(key: str, model: type[BaseModel]) -> Problem:
         return Problem(
             text, key=key, remedy=f"It belongs in [{home}]" if home else "It belongs at the top level"
         )
+    if (why := not_here(last)) is not None:
+        return Problem(text, key=key, remedy=why)
     if meant:
         return Problem(text, key=key, remedy=f"Did you mean {meant!r}?")
     if (word := meant_elsewhere(last, known)) is not None:

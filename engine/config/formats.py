@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 _ROWS = "Write its rows as JSONL, one JSON object a line"
 _FORMATS: tuple[tuple[bytes, str, str], ...] = (
@@ -37,6 +38,23 @@ def other_format(data: bytes) -> tuple[str, str] | None:
     return None
 
 
+class DoubledKey(Exception):
+    """A JSON object says a key twice: of its two values one would go unread."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"the key {key!r} stands twice in one object")
+        self.key = key
+
+
+def single_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """For ``json.loads(…, object_pairs_hook=…)``. Raises DoubledKey."""
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise DoubledKey(next(name for name in names if names.count(name) > 1))
+    return fields
+
+
 def json_remedy(error: json.JSONDecodeError, otherwise: str) -> str:
     """What was probably meant where JSON goes wrong."""
     rest = error.doc[error.pos :].lstrip()
@@ -48,6 +66,8 @@ def json_remedy(error: json.JSONDecodeError, otherwise: str) -> str:
         return "JSON writes true, false and null"
     if "trailing comma" in error.msg or (rest[:1] in ("}", "]") and error.msg.startswith("Expecting")):
         return "Remove the comma before it"
+    if error.msg == "Extra data" and rest.startswith(","):
+        return "Remove the comma at its end"
     if error.msg.startswith("Expecting ','"):
         return "Put a comma, or close what is open"
     return otherwise

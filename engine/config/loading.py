@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from engine.config.addresses import web_address
 from engine.config.any_recipe import AnySettings, problems_between_keys, settings_type
 from engine.config.bundled import bundled_path
 from engine.config.environment import apply_to_process, env_file_doubts, read_env_files
@@ -172,6 +173,8 @@ def validate(
         problems = list(problems_between_keys(settings, scope))
     if scope_problem is not None:
         problems.append(scope_problem)
+    if scope != "local" and (settings is None or settings.compute.base_url is None):
+        problems += _address_problem(environ.get("LOOPS_BASE_URL"))
     return settings, scope, problems
 
 
@@ -237,6 +240,15 @@ def _scope(table: dict[str, Any], environ: Mapping[str, str]) -> tuple[Effective
     except ValueError as error:
         text = str(error)
         return "auto", Problem(text, remedy="Unset it, or set [compute] scope in the config")
+
+
+def _address_problem(address: str | None) -> list[Problem]:
+    try:
+        web_address(address or None)
+    except ValueError as error:
+        remedy = "Unset it, or set [compute] base_url in the config"
+        return [Problem(f"the environment variable LOOPS_BASE_URL {error}", remedy=remedy)]
+    return []
 
 
 def _make_paths_absolute(

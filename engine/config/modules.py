@@ -21,7 +21,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from engine.config.problems import ConfigError, Problem
+from engine.config.problems import ConfigError, Problem, did_you_mean
 from engine.config.user_errors import at_the_keyboard, message_of
 
 _PREFIX = "_loops_project_"
@@ -102,8 +102,6 @@ class ProjectModules:
         return spec is None or spec.origin is None
 
     def _nearest(self, name: str) -> str | None:
-        from engine.config.problems import did_you_mean
-
         names = [file.stem for file in self.directory.glob("*.py") if file.is_file()]
         meant = did_you_mean(name, names)
         if meant:
@@ -114,7 +112,11 @@ class ProjectModules:
         said = message_of(error).replace(f"{self.package}.", "")
         what = f"{type(error).__name__}: {said}" if said else type(error).__name__
         if isinstance(error, SyntaxError) and error.filename:
-            return Problem(f"the module {name!r} is not Python: {what}", Path(error.filename), error.lineno)
+            what = f"{type(error).__name__}: {error.msg}"  # its text would name the line again
+            remedy = "Mend the line, or the one before it"
+            return Problem(
+                f"the module {name!r} is not Python: {what}", Path(error.filename), error.lineno, None, remedy
+            )
         if isinstance(error, SyntaxError):  # not even text
             file = self.directory.joinpath(*name.split(".")).with_suffix(".py")
             return Problem(f"the module {name!r} is not Python: {what}", file, remedy="Save it as UTF-8 text")
@@ -124,7 +126,7 @@ class ProjectModules:
                 break
         else:
             file, line = self.directory.joinpath(*name.split(".")).with_suffix(".py"), None
-        remedy = None
+        remedy = f"`python {file.name}` in its directory shows the whole traceback"
         missing = error.name or "" if isinstance(error, ModuleNotFoundError) else ""
         if missing.partition(".")[0] == "loops_cookbook":  # its stand-in lacks most of it
             what, remedy = (
@@ -135,6 +137,10 @@ class ProjectModules:
             remedy = f"Put {missing.removeprefix(f'{self.package}.').replace('.', '/')}.py beside the config"
         elif missing:
             remedy = f"Install {missing.partition('.')[0]}, or put it beside the config"
+        elif isinstance(error, ImportError) and error.name_from:
+            what = f"{error.name} has no {error.name_from!r}".replace(f"{self.package}.", "")
+            meant = did_you_mean(error.name_from, dir(sys.modules.get(error.name or "")))
+            remedy = f"Did you mean {meant!r}?" if meant else f"It was imported from {error.path}"
         return Problem(f"the module {name!r} cannot be imported: {what}", file, line, None, remedy)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.config.bundled import bundled_configs
-from engine.config.formats import json_remedy, other_format
+from engine.config.formats import DoubledKey, json_remedy, other_format, single_keys
 from engine.config.positions import KeyLines, doubled_json_key, json_key_lines, toml_key_lines
 from engine.config.problems import ConfigError, Problem, did_you_mean
 
@@ -136,6 +136,7 @@ _TOLD: tuple[tuple[str, str], ...] = (
     ("mutate", "Write the inner keys in one place"),
     ("Illegal character", "Close the quote in the same line, or remove the character"),
     ("\\", "Write two backslashes, or quote the text with single quotes"),
+    ("hex value", "Write two backslashes, or quote the text with single quotes"),
     ("Unterminated", "Close the quote"),
     ("Unclosed", "Close the bracket, and put commas between what stands in it"),
     ("", "TOML writes key = value, and [table] above its keys"),
@@ -152,18 +153,12 @@ def _toml_remedy(text: str, line: int | None) -> str | None:
 
 
 def _parse_json(text: str, named: Path) -> dict[str, Any]:
-    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
-        table = dict(items)
-        if len(table) != len(items):
-            keys = [key for key, _ in items]
-            double = next(key for key in keys if keys.count(key) > 1)
-            key, line = doubled_json_key(text, double)
-            sentence = f"the key {double!r} stands twice in one table"
-            raise ConfigError([Problem(sentence, named, line, key, "Remove one of them")])
-        return table
-
     try:
-        value = json.loads(text, object_pairs_hook=pairs)
+        value = json.loads(text, object_pairs_hook=single_keys)
+    except DoubledKey as error:
+        key, line = doubled_json_key(text, error.key)
+        sentence = f"the key {error.key!r} stands twice in one table"
+        raise ConfigError([Problem(sentence, named, line, key, "Remove one of them")]) from error
     except json.JSONDecodeError as error:
         sentence = f"this is not JSON (line {error.lineno}, column {error.colno}): {error.msg}"
         raise ConfigError([Problem(sentence, named, error.lineno, None, _json_remedy(error))]) from error

@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 
 from engine.config.data_files import meant_file
 from engine.config.explain import show
-from engine.config.formats import json_remedy, other_format
+from engine.config.formats import DoubledKey, json_remedy, other_format, single_keys
 from engine.config.problems import ConfigError, Problem, did_you_mean
 from engine.config.user_errors import at_the_keyboard, raised
 
@@ -124,7 +124,7 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError as error:
-        remedy = meant_file(path) or "Name a JSONL file, relative to the config"
+        remedy = meant_file(path) or "Name a JSONL file"
         raise ConfigError([Problem("there is no such tasks file", file=path, remedy=remedy)]) from error
     except OSError as error:
         reason = error.strerror or type(error).__name__
@@ -137,7 +137,9 @@ _ONE_A_LINE = "Write one JSON object a line"
 
 def _parse(line: bytes, adapter: TypeAdapter[Any]) -> tuple[Any, Any]:
     try:
-        fields = json.loads(line.decode(), object_pairs_hook=_once)
+        fields = json.loads(line.decode(), object_pairs_hook=single_keys)
+    except DoubledKey as error:
+        raise _BadLine((error.key, str(error), "Remove one of them")) from error
     except UnicodeDecodeError as error:
         raise _BadLine((None, "the line is not UTF-8 text", "Save the file as UTF-8")) from error
     except json.JSONDecodeError as error:
@@ -167,16 +169,6 @@ def _half_a_character(fields: Any) -> str | None:
             f"the line holds half of a surrogate pair, which is no character: {error.object[error.start]!r}"
         )
     return None
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object, whose keys must differ: of two values one would go unread."""
-    fields = dict(pairs)
-    if len(fields) != len(pairs):
-        names = [name for name, _ in pairs]
-        double = next(name for name in names if names.count(name) > 1)
-        raise _BadLine((double, f"the key {double!r} stands twice in one object", "Remove one of them"))
-    return fields
 
 
 def _finding(detail: ErrorDetails, fields: Any) -> tuple[str | None, str, str | None]:

@@ -32,10 +32,18 @@ _PROBED = ("qwen3", "qwen3.5", "llama-3", "glm-4.5", "minimax-m2")
 
 #: [model] max_seq_len bounds a sequence; transformers would say on stderr that one is longer than the model's own.
 _ANY_LENGTH = int(1e30)
+_TEMPLATE_KWARGS = "model.renderer_chat_template_kwargs"
 
 
 class RenderingError(Exception):
-    """No tokenizer or renderer for a model, or messages that it cannot render. One clear sentence."""
+    """No tokenizer or renderer for a model, or messages that it cannot render. One clear sentence.
+
+    ``key`` is the setting at fault, where it is known.
+    """
+
+    def __init__(self, text: str, key: str | None = None) -> None:
+        super().__init__(text)
+        self.key = key
 
 
 @dataclass(slots=True)
@@ -205,9 +213,17 @@ def load_renderer(
 
     def build(name: str, how: str) -> PolicyRenderer:
         try:
-            config = merge_chat_template_kwargs(cast(Any, config_from_name(name)), kwargs)
+            config = cast(Any, config_from_name(name))
+        except ValueError as error:
+            raise RenderingError(f"there is no renderer {name!r}", "model.renderer") from error
+        try:
+            config = merge_chat_template_kwargs(config, kwargs)
+        except ValueError as error:
+            said = str(error).partition(" Pass renderer-internal")[0]  # through what no config can name
+            raise RenderingError(said[:300], _TEMPLATE_KWARGS) from error
+        try:
             return PolicyRenderer(create_renderer(slim, config), tokenizer, slim, how)
-        except Exception as error:  # validation, missing special tokens, unknown names
+        except Exception as error:  # validation, missing special tokens
             raise RenderingError(
                 f"the renderer {name!r} does not fit the model {model_name!r}: {_sentence(error)}"
             ) from error
@@ -232,8 +248,7 @@ def load_renderer(
     for key in kwargs:  # the template itself would swallow a misspelt one in silence
         if not re.search(rf"\b{re.escape(key)}\b", str(tokenizer.chat_template)):
             raise RenderingError(
-                f"the chat template of {model_name!r} has no setting {key!r} "
-                "([model] renderer_chat_template_kwargs)"
+                f"the chat template of {model_name!r} has no setting {key!r}", _TEMPLATE_KWARGS
             )
     if plain is not None:
         tokenizer = _of_transformers(tokenizer_source)

@@ -43,6 +43,11 @@ DOUBTFUL = {
         "max_tokens = 32\ntemperature = 0.7",
         "biases the training",
     ),
+    "limits of sandboxes that there are not": (
+        '"local"\n',
+        '"local"\n[providers.blaxel]\nmax_live = 3\n',
+        "no sandbox of this run is Blaxel's",
+    ),
     "a cost of a local run": (
         '"local"\n',
         '"local"\n[prices]\ntrainer_hour = 1.0\n[budget]\nmax_cost = 3.0\n',

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.config.loading import load_config
 from engine.config.problems import ConfigError
 from engine.config.tasks import load_tasks
 
@@ -188,6 +189,15 @@ def test_a_scope_in_the_environment_that_does_not_exist(
     monkeypatch.setenv("BASETEN_LOOPS_SCOPE", "moon")
     [sentence] = problems(write(('scope = "local"', "")))
     assert "BASETEN_LOOPS_SCOPE is 'moon'" in sentence
+
+
+def test_an_address_in_the_environment_that_is_none(
+    write: Write, problems: Problems, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOOPS_BASE_URL", "localhost:8000")
+    [sentence] = problems(write(('scope = "local"', 'scope = "dedicated"')))
+    assert "LOOPS_BASE_URL must begin with http:// or https://" in sentence
+    assert load_config(write()).scope == "local"  # whose server is its own
 
 
 def test_a_device_or_a_pipe_is_no_config_and_no_tasks_file(

@@ -48,6 +48,23 @@ DATA: dict[str, tuple[str | bytes, str]] = {
         "messages[0].content[1].type: only parts of type 'text'",
     ),
     "a message that is none": ('{"messages": ["hi"]}', "messages[0]: input should be an object"),
+    "a row that begins with a reply": (
+        '{"messages": [{"role": "assistant", "content": "yo"}]}',
+        "nothing asks for it",
+    ),
+    "a key twice": ('{"messages": [], ' + ROW[1:], "the key 'messages' stands twice"),
+    "both formats": ('{"input_ids": [1, 2], ' + ROW[1:], "both 'messages' and 'input_ids'"),
+    "another tool's format": ('{"conversations": [{"from": "human", "value": "hi"}]}', "but 'conversations'"),
+    "a call of an older format": (
+        ROW.replace('"yo"', '"yo", "function_call": {"name": "f", "arguments": "{}"}'),
+        "'tool_calls' now",
+    ),
+    "tools without names": (ROW[:-1] + ', "tools": [{"type": "function"}]}', "tools[0] names no function"),
+    "a call of no tool": (
+        ROW.replace('"yo"', '"", "tool_calls": [{"function": {"name": "g", "arguments": "{}"}}]')[:-1]
+        + ', "tools": [{"type": "function", "function": {"name": "f"}}]}',
+        "calls 'g', which is none",
+    ),
     "an older format": ('{"prompt": "a", "completion": "b"}', "older format"),
     "no reply": (ROW.replace("assistant", "user"), "no assistant turn"),
     "a reply that says nothing": (ROW.replace('"yo"', "null"), "says nothing"),
@@ -74,6 +91,16 @@ CONFIGS: dict[str, tuple[str, str, str]] = {
     "no epochs": ("batch_size = 2", "epochs = 0", "at least 1"),
     "a misspelt schedule": ("batch_size = 2", 'schedule = "cosin"', "cosine"),
     "validation without data": ("batch_size = 2", "validate_every = 2", "no [data] validation"),
+    "a table below another": (
+        '[data]\ntrain = "train.jsonl"\n',
+        'data = "train.jsonl"\n[output]\n',
+        "must be a table",
+    ),
+    "a renderer of another model": (
+        "max_seq_len = 256",
+        'max_seq_len = 256\nrenderer = "llama-3"',
+        "Leave [model] renderer out",
+    ),
     "a bound that counts nothing": ("[compute]", "[budget]\nmax_tokens = 3\n[compute]", "makes none"),
     "a bound on sandboxes": ("[compute]", "[budget]\nmax_sandbox_hours = 3\n[compute]", "has no sandboxes"),
 }
@@ -121,6 +148,18 @@ async def test_a_warm_up_longer_than_the_run_is_doubted(tmp_path: Path) -> None:
     project.close()
     assert (finding.severity, finding.line) == ("warning", 9)
     assert "the run has 6 steps" in finding.text
+
+
+async def test_samples_that_are_in_both_sets_are_doubted(tmp_path: Path) -> None:
+    (tmp_path / "sft.toml").write_text(CONFIG.replace("[model]", 'validation = "held.jsonl"\n[model]'))
+    (tmp_path / "train.jsonl").write_text(f"{ROW.replace('yo', 'no')}\n{ROW}\n{ROW}\n")
+    (tmp_path / "held.jsonl").write_text(f"{ROW.replace('yo', 'so')}\n{ROW}\n")
+    project = load(tmp_path / "sft.toml", working_dir=tmp_path)
+    [finding] = (await project.check()).findings
+    project.close()
+    assert (finding.severity, finding.key, finding.line) == ("warning", "data.validation", 4)
+    assert "1 validation sample" in finding.text
+    assert "held.jsonl:2 and train.jsonl:2" in finding.text
 
 
 async def test_a_link_that_leads_nowhere_is_told_as_one(tmp_path: Path) -> None:

@@ -99,6 +99,11 @@ BROKEN: dict[str, tuple[Change, str]] = {
     "a table of the other recipe": (added('[data]\ntrain = "x.jsonl"\n'), "sft"),
     "a key of a later version": (config("[compute]", "[compute]\nreuse = true"), "not available"),
     "dashes for underscores": (config("max_steps = 3", "max_steps = 3\ngroup-losses = 1"), "group-losses"),
+    "a key of the top in a table": (
+        all_of(config('recipe = "rl"\n'), added('recipe = "rl"\n')), "It belongs at the top level"),
+    "a key for the service": (config("[compute]", '[compute]\napi_key = "sk-1"'), ".env file"),
+    "a penalty that there is not": (config("max_steps = 3", "max_steps = 3\nkl_coef = 0.1"), "no KL penalty"),
+    "an adapter's scale": (config("max_seq_len = 128", "max_seq_len = 128\nlora_alpha = 16"), "only its rank is set"),
     # values
     "a number as text": (config("max_steps = 3", 'max_steps = "3"'), "whole number"),
     "a fraction for a count": (config("max_steps = 3", "max_steps = 2.5"), "whole number"),
@@ -145,6 +150,14 @@ BROKEN: dict[str, tuple[Change, str]] = {
     "a setting that the chat template has not": (
         config("max_seq_len = 128", "max_seq_len = 128\nrenderer_chat_template_kwargs = { enable_thinkin = true }"),
         "enable_thinkin"),
+    "a setting that the renderer has not": (
+        config("max_seq_len = 128", "max_seq_len = 128\nrenderer = 'qwen3'\nrenderer_chat_template_kwargs = { x = 1 }"),
+        "Write what the template has"),
+    "a renderer that nobody has": (config("max_seq_len = 128", "max_seq_len = 128\nrenderer = 'custom'"), "no renderer"),
+    "a model in one file": (
+        all_of(config('"loops-demo-1m"', '"./model.gguf"'), lambda where: (where / "model.gguf").write_bytes(b"GGUF")),
+        "safetensors"),
+    "a path of Windows": (config('"tasks.jsonl"', '"C:\\Users\\x\\tasks.jsonl"'), "two backslashes"),
     "one text for a list": (config("max_tokens = 16", 'max_tokens = 16\nstop = "x"'), "a list"),
     "an adapter of rank 0": (config("max_seq_len = 128", "max_seq_len = 128\nlora_rank = 0"), "at least 1"),
     "a ttl as a number": (added(f"{SANDBOX}ttl = 3600\n"), "text in quotes"),
@@ -171,6 +184,8 @@ BROKEN: dict[str, tuple[Change, str]] = {
         all_of(episode("MyOptions]", "None]"), added("[runtime.config.options]\nturns = 3\n")), "takes no options"),
     # files
     "no such tasks file": (gone("tasks.jsonl"), "no such tasks file"),
+    "a pattern of tasks": (config('"tasks.jsonl"', '"*.jsonl"'), "train.toml:"),
+    "a comma after each task": (tasks('{"question": "a"},\n'), "Remove the comma"),
     "an empty tasks file": (tasks("\n"), "holds no task"),
     "tasks that are no JSON": (tasks('{"question": "a"}\nquestion b\n'), ":2"),
     "tasks in one array": (tasks('[{"question": "a"}]'), ":1"),
@@ -229,6 +244,16 @@ BROKEN: dict[str, tuple[Change, str]] = {
     "a run without an argument": (episode("run(self, sample)", "run(self)"), "one argument"),
     "a task type that nobody defines": (episode("question: str", "question: 'Nowhere'"), "Nowhere"),
     "an option that is needed": (episode("turns: int = 2", "turns: int"), "turns"),
+    "an episode by its file": (config("my_episode:", "my_episode.py:"), "Write 'my_episode:MyEpisode'"),
+    "a run that yields": (episode("        return None", "        yield"), "'yield'"),
+    "an init that forgets the task": (
+        episode("class MyEpisode(", "class Base(Episode):\n    def __init__(self, task, options): self.x = 1\nclass MyEpisode(Base, "),
+        "super().__init__(task, options)"),
+    "a misspelt attribute": (
+        episode("    async def run", "    grading_retires = 2\n    async def run"), "Did you mean 'grading_retries'?"),
+    "a misspelt name of the engine's": (
+        episode("class MyTask", "from engine.episodes import Episod\nclass MyTask"), "Did you mean 'Episode'?"),
+    "half a type": (episode("MyTask, MyOptions", "MyTask"), "Too few arguments"),
     # TOML itself
     "a quote that is not closed": (config('"tasks.jsonl"', '"tasks.jsonl'), "TOML"),
     "a table twice": (added("[model]\n"), "TOML"),

@@ -49,6 +49,16 @@ async def test_a_sound_config(make: Make, tmp_path: Path) -> None:
     assert traces(tmp_path) == []
 
 
+@needs_model
+async def test_an_episode_that_asks_for_a_sandbox_gets_one_from_the_config_alone(make: Make) -> None:
+    [finding] = (
+        await make(("        return None", "        sample.sandbox.require_sandbox()")).check()
+    ).findings
+    assert (finding.severity, finding.key) == ("warning", "runtime.config.episode")
+    assert finding.text.startswith("MyEpisode.run() asks for a sandbox")
+    assert finding.remedy == "Add [runtime.config.sandbox]"
+
+
 async def test_without_sandboxes_nothing_is_said(make: Make, tmp_path: Path) -> None:
     report = await checked(make())
     assert (report.findings, report.lines) == ([], [])

@@ -43,7 +43,7 @@ BROKEN = [
         ["has no class 'MyEpisode'", "Did you mean 'my_episode:YourEpisode'?"],
     ),
     (("(Episode[MyTask, MyOptions])", ""), ["'my_episode:MyEpisode' is no Episode"]),
-    (("class MyEpisode(", "MyEpisode = 3\nclass Other("), ["is a int, not a class"]),
+    (("class MyEpisode(", "MyEpisode = 3\nclass Other("), ["is no class, but a value of type int"]),
     (("async def grade", "async def grad"), ["defines no grade()"]),
     (("async def run", "def run"), ["run() must be 'async def'"]),
     (("(self, grading)", "(self)"), ["grade() must take one argument"]),

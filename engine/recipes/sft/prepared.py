@@ -23,7 +23,7 @@ from engine.policy.rendering import PolicyRenderer
 from engine.recipes.sft.rows import RowRefused, parse_row
 from engine.recipes.sft.targets import Sample, samples_of
 
-FORMAT = 2
+FORMAT = 3
 KEPT = 6
 """Prepared sets kept in a project; each is about eight bytes a token."""
 MAX_LINE_BYTES = 64 * 1024 * 1024
@@ -94,6 +94,12 @@ class PreparedData:
         entry = self._index[number]
         start, end = int(entry["start"]), int(entry["start"]) + int(entry["length"])
         return Sample(self._tokens[start:end].tolist(), self._weights[start:end].tolist())
+
+    def digest(self, number: int) -> int:
+        """The same, in this process, for samples of the same tokens. Raises IndexError."""
+        entry = self._index[number]
+        start = int(entry["start"])
+        return hash(self._tokens[start : start + int(entry["length"])].tobytes())
 
     def origin(self, number: int) -> tuple[str, int]:
         """The file and the line (1-based) of a sample."""

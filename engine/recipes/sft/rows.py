@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from engine.config.formats import DoubledKey, single_keys
 from engine.policy.rendering import Message, ToolSpec
 
 
@@ -109,7 +110,10 @@ _TOKENS: TypeAdapter[_TokenLine] = TypeAdapter(_TokenLine)
 def parse_row(line: bytes) -> ChatRow | TokenRow:
     """The row of a line. Raises RowRefused."""
     try:
-        fields = json.loads(line.rstrip(b"\r\n"))  # at its own end, an error's column is one of this line
+        # At its own end, an error's column is one of this line.
+        fields = json.loads(line.rstrip(b"\r\n"), object_pairs_hook=single_keys)
+    except DoubledKey as error:
+        raise RowRefused(Reason.MALFORMED, str(error)) from error
     except UnicodeDecodeError as error:
         raise RowRefused(Reason.MALFORMED, "the line is not UTF-8 text") from error
     except json.JSONDecodeError as error:
@@ -124,6 +128,10 @@ def parse_row(line: bytes) -> ChatRow | TokenRow:
         raise RowRefused(Reason.MALFORMED, "the line is no JSON object")
     if _SURROGATE.search(line) and _half_a_character(fields):
         raise RowRefused(Reason.MALFORMED, "the line holds half of a surrogate pair, which is no character")
+    if "messages" in fields and "input_ids" in fields:
+        raise RowRefused(
+            Reason.MALFORMED, "the line has both 'messages' and 'input_ids': which of them is trained?"
+        )
     try:
         if "messages" in fields:
             return _chat(_CHAT.validate_python(fields))
@@ -135,7 +143,10 @@ def parse_row(line: bytes) -> ChatRow | TokenRow:
         raise RowRefused(
             Reason.MALFORMED, "an older format; write 'messages' with 'tools', or 'input_ids' with 'weights'"
         )
-    raise RowRefused(Reason.MALFORMED, "the line has neither 'messages' nor 'input_ids' with 'weights'")
+    named = ", ".join(repr(name[:40]) for name in list(fields)[:4]) or "nothing"
+    raise RowRefused(
+        Reason.MALFORMED, f"the line has neither 'messages' nor 'input_ids' with 'weights', but {named}"
+    )
 
 
 def _half_a_character(fields: Any) -> bool:
@@ -161,6 +172,7 @@ def _tokens(line: _TokenLine) -> TokenRow:
 def _chat(line: _ChatLine) -> ChatRow:
     if not line.messages:
         raise RowRefused(Reason.EMPTY, "messages is empty")
+    offered = _names(line.tools or [])
     messages: list[Message] = []
     weights: list[float] = []
     called: set[str] = set()
@@ -169,6 +181,12 @@ def _chat(line: _ChatLine) -> ChatRow:
         if message.role == "assistant":
             plain = _reply(message, told)
             called.update(call.id for call in message.tool_calls or () if call.id)
+            for call in message.tool_calls or ():
+                if offered and call.function.name not in offered:
+                    raise RowRefused(
+                        Reason.MALFORMED,
+                        f"{told} calls {call.function.name!r}, which is none of the row's tools",
+                    )
             weights.append(1.0 if message.weight is None else message.weight)
         else:
             plain = _prompt(message, told, called)
@@ -176,9 +194,23 @@ def _chat(line: _ChatLine) -> ChatRow:
         if message.name:
             plain["name"] = message.name
         messages.append(plain)
+    if weights[0]:
+        raise RowRefused(Reason.UNTRAINABLE, "messages[0] is the assistant's, and nothing asks for it")
     if not any(weights):
         raise RowRefused(Reason.UNTRAINABLE, "no assistant turn has a weight above 0")
     return ChatRow(messages, line.tools or [], weights)
+
+
+def _names(tools: list[ToolSpec]) -> set[str]:
+    """What the tools are called. Raises RowRefused."""
+    names: set[str] = set()
+    for place, tool in enumerate(tools):
+        function = tool.get("function", tool)
+        name = function.get("name") if isinstance(function, dict) else None
+        if not isinstance(name, str):
+            raise RowRefused(Reason.MALFORMED, f"tools[{place}] names no function")
+        names.add(name)
+    return names
 
 
 def _reply(message: _ChatMessage, told: str) -> Message:
@@ -262,7 +294,10 @@ def _sentence(error: ValidationError) -> str:
         elif not part.startswith(("list[", "dict[", "function-")) and part not in ("str", "_TextPart"):
             place += f".{part}" if place else part
     if first["type"] == "extra_forbidden":
-        return f"{place} is no field of the format"
+        older = (
+            "; an older format, whose calls are 'tool_calls' now" if place.endswith(".function_call") else ""
+        )
+        return f"{place} is no field of the format{older}"
     if first["type"] == "literal_error" and "content" in first["loc"]:
         return f"{place}: only parts of type 'text' can be trained on"
     if first["type"] == "model_type":
