@@ -104,14 +104,22 @@ class Settings(Section):
         return phases + (runtime.provision_timeout_seconds if runtime.sandbox is not None else 0.0)
 
     @property
+    def grading_wait_seconds(self) -> float:
+        """The longest that an attempt waits to be graded where fewer are graded than sample at once: twice as many as
+        sample may stand in line, for as many may still end that sample while the line is full."""
+        rounds = -(-self.max_concurrent_rollouts // self.max_concurrent_grading) - 1
+        return 2 * rounds * self.runtime.config.grading_timeout_seconds
+
+    @property
     def ahead_seconds(self) -> float:
         """About the longest that an attempt that is set up ahead waits: for the attempts before it, and an update."""
-        return self.attempt_seconds + 2 * self.compute.request_timeout_seconds
+        return self.attempt_seconds + self.grading_wait_seconds + 2 * self.compute.request_timeout_seconds
 
     @property
     def sandbox_seconds(self) -> float:
         """The longest that an attempt may need its sandbox, the waiting included."""
-        return self.attempt_seconds + (self.ahead_seconds if self.setups_ahead else 0.0)
+        ahead = self.ahead_seconds if self.setups_ahead else 0.0
+        return self.attempt_seconds + self.grading_wait_seconds + ahead
 
     @property
     def max_steps_off_policy(self) -> int:

@@ -100,6 +100,20 @@ async def test_room_for_a_second_sandbox_to_grade_in(
     assert "4 attempts may run at once, each with two sandboxes" in found[1][1]
 
 
+@pytest.mark.parametrize(("ahead", "times"), [(0, 1), (4, 2)])
+def test_a_sandbox_outlives_the_line_before_a_slow_grader(write: Write, ahead: int, times: int) -> None:
+    """Four sample at once, so eight may wait for one grader: the last one as long as seven are graded, one in its ttl."""
+    settings = write(f"{TABLE}[providers.blaxel]\nmax_live = 64\n").rl
+
+    def seconds(grading: int | None) -> float:
+        update = {"setups_ahead": ahead, "max_concurrent_grading": grading}
+        training = settings.training.model_copy(update=update)
+        return settings.model_copy(update={"training": training}).sandbox_seconds
+
+    assert seconds(None) == seconds(4) == seconds(100)
+    assert seconds(1) - seconds(None) == times * 6 * settings.runtime.config.grading_timeout_seconds
+
+
 @pytest.mark.parametrize(
     ("configured", "max_live", "ahead"),
     [(None, 64, 4), (None, 9, 1), (None, 8, 0), (3, 64, 3), (20, 64, 20), (20, 9, 7), (1, 2, 0)],
