@@ -43,6 +43,7 @@ class Estimate:
 
     measured: bool
     runs: int  # earlier runs that it is made from
+    same_groups: bool  # False: groups of another size, so how many teach nothing is not known
     measured_steps: int  # of all of them together
     steps: int
     attempts: int
@@ -100,6 +101,7 @@ def estimate(
     return Estimate(
         measured=measured is not None,
         runs=measured.runs if measured is not None else 0,
+        same_groups=measured is None or measured.same_groups,
         measured_steps=measured.steps if measured is not None else 0,
         steps=steps,
         attempts=round(attempts),
@@ -228,6 +230,8 @@ def lines(found: Estimate, settings: Settings) -> Iterator[str]:
 def _source(found: Estimate) -> str:
     """Whose figures they are, and of how many steps where those runs were shorter."""
     runs = "an earlier run" if found.runs == 1 else f"{found.runs} earlier runs"
+    if not found.same_groups:
+        runs += " with groups of another size"
     if found.measured_steps >= found.runs * found.steps:
         return f"{runs} measured"
     steps = "1 step" if found.measured_steps == 1 else f"{found.measured_steps:,} steps"
@@ -236,6 +240,8 @@ def _source(found: Estimate) -> str:
 
 def _likely(found: Estimate) -> str:
     high = found.attempts_high or 0
+    if not found.same_groups:
+        return ", or quite another number: fewer large groups teach nothing than small ones"
     return f", likely {found.attempts_low:,} to {high:,}" if high > found.attempts * (1 + TOLD) else ""
 
 

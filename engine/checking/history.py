@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from engine.checking.bounded import run_bounded
 from engine.config.problems import Problem
 from engine.config.report import CheckReport, Severity
+from engine.config.sft import SftSettings
 from engine.store.errors import StoreError
 from engine.store.measured import Measured
 from engine.store.rows import FINAL_STATES, RunState
@@ -69,6 +70,7 @@ def _read(project: Project) -> History:
             config,
             base_model=project.config.model.base_model,
             scope=str(project.scope),
+            group_size=0 if isinstance(project.config, SftSettings) else project.rl.training.group_size,
             max_steps=project.config.training.max_steps or 0,
         )
         return History(measured, tuple(live))

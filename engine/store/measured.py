@@ -21,6 +21,7 @@ class Measured:
     """
 
     runs: int
+    same_groups: bool  # False: their groups had another size, and how many are rejected depends on it
     steps: int  # of all those runs together
     batch: float  # attempts that a step would take if each group trained
     attempts_per_step: float  # more than the batch where groups are rejected
@@ -66,23 +67,22 @@ class MeasuredQueries:
     """Part of StoreReader."""
 
     def measured(
-        self: _Reading, config_path: str, *, base_model: str, scope: str, max_steps: int
+        self: _Reading, config_path: str, *, base_model: str, scope: str, group_size: int, max_steps: int
     ) -> Measured | None:
         """What the newest runs of this config with that model and scope measured, in their first ``max_steps`` steps.
 
-        None before one has finished a step. Raises StoreError.
+        Runs with groups of ``group_size``, where there are any. None before one has finished a step. Raises StoreError.
         """
         with self._reading() as connection:
-            runs = [
-                row[0]
-                for row in connection.execute(
-                    "SELECT run_id FROM runs WHERE config_path = ? AND base_model = ? AND scope = ? AND step > 0 "
-                    "ORDER BY created_at DESC LIMIT ?",
-                    (config_path, base_model, scope, RUNS),
-                )
-            ]
-            if not runs:
+            found = connection.execute(
+                "SELECT run_id, group_size = ? FROM runs WHERE config_path = ? AND base_model = ? AND scope = ? "
+                "AND step > 0 ORDER BY group_size = ? DESC, created_at DESC LIMIT ?",
+                (group_size, config_path, base_model, scope, group_size, RUNS),
+            ).fetchall()
+            if not found:
                 return None
+            same_groups = bool(found[0][1])
+            runs = [run_id for run_id, same in found if bool(same) is same_groups]
             marks = ", ".join("?" * len(runs))
             trained, chosen = _TRAINED.format(marks=marks), (*runs, max_steps)
             steps, batch, update, quickest = _steps(connection, marks, chosen)
@@ -110,6 +110,7 @@ class MeasuredQueries:
             return None
         return Measured(
             runs=len(runs),
+            same_groups=same_groups,
             steps=steps,
             batch=batch,
             attempts_per_step=attempts / steps,

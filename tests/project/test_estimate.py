@@ -150,9 +150,36 @@ async def test_a_shorter_run_takes_what_the_first_steps_took(make: Make) -> None
 async def test_a_run_of_other_batches_takes_as_much_more(make: Make) -> None:
     project = make(overrides=("training.max_steps=10", "training.groups_per_step=3", "training.group_size=8"))
     await record(project, steps=10, groups=2, attempts=4, calls=3)
-    found, _ = await estimate(project)
+    found, lines = await estimate(project)
+    assert (
+        "from what an earlier run with groups of another size measured: 480 attempts, or quite another"
+        in lines
+    )
+    assert "likely" not in lines
     assert found["attempts"] == 10 * 2 * 24
     assert found["wall_high"] == pytest.approx(found["attempts_high"] * 4 + 10 * 6 * 6)
+
+
+async def test_runs_with_groups_of_the_same_size_are_what_counts(make: Make) -> None:
+    """How often all attempts of a group score alike depends on how many they are."""
+    project = make()
+    await record(project, steps=3, groups=2, attempts=4, calls=3)
+    now, model = time.time() + 9, project.config.model.base_model
+    with Store.open(project.working_dir) as store:
+        store.create_run(
+            RunRow(
+                "r2", "r", "rl", RunState.DONE, now, str(project.path), "", str(project.runs_dir / "r2"), model, 1,
+                step=1, group_size=2, groups_per_step=1,
+            )
+        )  # fmt: skip
+        recorder = store.recorder("r2", files=False)
+        recorder.step(StepRow("r2", 1, "done", now, now, 1, {}))
+        recorder.group(GroupRow("r2", 0, GroupState.TRAINED, "t", 0, 1))
+        recorder.attempt(AttemptRow("r2", 0, 0, AttemptState.DONE, ended_at=now, turns=50))
+        store.flush()
+    found, lines = await estimate(project)
+    assert "from what an earlier run measured: 24 attempts" in lines
+    assert found["calls"] == 24 * 3
 
 
 async def test_what_another_model_did_says_nothing(make: Make) -> None:
