@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
-from engine.loops.errors import LoopsUnavailable
+from engine.loops.errors import LoopsUnavailable, SampleFailed
 from engine.policy.tokens import Completion
 
 
@@ -38,6 +39,7 @@ def exact_completion(sequence: Any, version: int | None) -> Completion:
 
     Raises:
         LoopsUnavailable: nothing exact could be trained on such a sampler's replies.
+        SampleFailed: nor on this one, for a logprob of it is no number; the trainer would refuse the whole batch.
     """
     logprobs = sequence.logprobs
     if logprobs is None or len(logprobs) != len(sequence.tokens):
@@ -46,4 +48,6 @@ def exact_completion(sequence: Any, version: int | None) -> Completion:
             + ("no logprobs" if logprobs is None else f"{len(logprobs)} logprobs")
             + f" for {len(sequence.tokens)} tokens: nothing exact could be trained on them"
         )
+    if not all(map(math.isfinite, logprobs)):
+        raise SampleFailed("the sampler returned a logprob that is no finite number")
     return Completion(list(sequence.tokens), list(logprobs), str(sequence.stop_reason), version)
