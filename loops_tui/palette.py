@@ -12,6 +12,9 @@ from textual.command import CommandPalette
 from textual.css.query import NoMatches
 from textual.events import Mount
 from textual.screen import Screen
+from textual.theme import ThemeProvider
+
+from loops_tui.widgets.left_once import LeftOnce
 
 if TYPE_CHECKING:
     from loops_tui.app import LoopsApp
@@ -30,7 +33,7 @@ def palette_commands(app: LoopsApp, screen: Screen[object]) -> Iterator[SystemCo
         seen.add(binding.action)
         if binding.action != "command_palette":
             yield SystemCommand(binding.description, binding.tooltip, _runner(app, screen, active))
-    yield SystemCommand("Theme", "Choose the colours", app.action_change_theme)
+    yield SystemCommand("Theme", "Choose the colours", lambda: _choose_theme(app))
 
 
 def _runner(app: LoopsApp, screen: Screen[object], active: ActiveBinding) -> Callable[[], None]:
@@ -45,10 +48,14 @@ def _runner(app: LoopsApp, screen: Screen[object], active: ActiveBinding) -> Cal
     return run_later
 
 
-class ClosablePalette(CommandPalette):
+class ClosablePalette(CommandPalette, LeftOnce[None]):  # pyright: ignore[reportIncompatibleMethodOverride]
     """Textual's, which ended the app where it was closed by anything but itself (a run that has started shows its
     screen): before it was there, or while it still looked for commands; and by a page up or down where it had no room
     for its list."""
+
+    DEFAULT_CSS = (
+        "ClosablePalette CommandList { min-width: 8; }"  # a command's padding alone takes four cells
+    )
 
     def _on_mount(self, event: Mount) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         if len(self.app.screen_stack) < 2:  # closed already: there is nothing below it
@@ -65,6 +72,11 @@ class ClosablePalette(CommandPalette):
     async def _watch__show_busy(self) -> None:
         with suppress(NoMatches):
             await super()._watch__show_busy()
+
+
+def _choose_theme(app: LoopsApp) -> None:
+    """As Textual does in a palette of its own."""
+    app.push_screen(ClosablePalette(providers=[ThemeProvider], placeholder="Search for themes…"))
 
 
 def open_palette(app: LoopsApp) -> None:

@@ -15,6 +15,7 @@ from loops_tui.lease_words import NOT_KNOWN, coarse
 from loops_tui.loops_ports import ActFailed, Told
 from loops_tui.theme import Tone
 from loops_tui.widgets.confirm import Ask, Choice
+from loops_tui.widgets.left_once import LeftOnce
 from loops_tui.widgets.safe_text import safe
 from loops_tui.widgets.spans import Line, SpanPane, plain
 from loops_tui.widgets.virtual_table import Cells, Column, VirtualTable
@@ -60,7 +61,7 @@ class Said(SpanPane):
         ]
 
 
-class AccountScreen(ModalScreen[None]):
+class AccountScreen(ModalScreen[None], LeftOnce[None]):
     """Asks when it opens, on ``r``, and after each end."""
 
     app: LoopsApp  # the only app this screen lives in

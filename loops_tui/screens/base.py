@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from textual.binding import Binding, BindingType
 from textual.events import Idle, ScreenResume
 from textual.geometry import Size
-from textual.screen import Screen
 
 from loops_tui.feed import Fresh, ReadPlan, Unreadable
 from loops_tui.theme import Tone
+from loops_tui.widgets.left_once import LeftOnce
 from loops_tui.widgets.safe_text import safe
 from loops_tui.widgets.spans import Line, Span, SpanPane, spread
 from loops_tui.widgets.wrapping import wrap
@@ -87,7 +87,7 @@ TURNS = 10
 """How many turns of the loop a change takes at most, as messages, from the widget of the key to the one that shows it."""
 
 
-class FedScreen(Screen[None]):
+class FedScreen(LeftOnce[None]):
     """A screen whose rows come from the feed."""
 
     app: LoopsApp  # the only app these screens live in

@@ -14,6 +14,7 @@ from textual.widgets import Input
 
 from loops_tui.screens.config_panes import SettingPane
 from loops_tui.theme import Tone
+from loops_tui.widgets.left_once import LeftOnce
 from loops_tui.widgets.safe_text import safe
 from loops_tui.widgets.spans import plain
 from loops_tui.widgets.text_line import TextLine
@@ -61,7 +62,7 @@ def matching(all_offers: Sequence[Offer], text: str) -> list[Offer]:
     return sorted(kept, key=lambda offer: not (text and offer.setting.name.startswith(text.strip())))
 
 
-class Picker(ModalScreen["Offer | None"]):
+class Picker(ModalScreen["Offer | None"], LeftOnce["Offer | None"]):
     """Typing narrows the list down; enter takes what is marked."""
 
     DEFAULT_CSS = """

@@ -12,6 +12,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input
 
 from loops_tui.theme import Tone
+from loops_tui.widgets.left_once import LeftOnce
 from loops_tui.widgets.safe_text import safe
 from loops_tui.widgets.spans import plain
 from loops_tui.widgets.text_line import TextLine
@@ -46,7 +47,7 @@ def _spread(name: str, letters: str) -> int | None:
     return gaps + 1
 
 
-class MetricPicker(ModalScreen[str | None]):
+class MetricPicker(ModalScreen[str | None], LeftOnce[str | None]):
     """A line to type into above the metrics that match. The result is a metric's name."""
 
     DEFAULT_CSS = """

@@ -25,6 +25,7 @@ from loops_tui.screens.trial_text import (
 )
 from loops_tui.theme import Tone
 from loops_tui.widgets.form import Field, Form
+from loops_tui.widgets.left_once import LeftOnce
 from loops_tui.widgets.safe_text import safe
 from loops_tui.widgets.search_view import SearchView
 from loops_tui.widgets.spans import Line, entitle, plain
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 type Opener = Callable[[Callable[[str], None]], OpenTrial]
 
 
-class TrialScreen(ModalScreen[None]):
+class TrialScreen(ModalScreen[None], LeftOnce[None]):
     """What was said, and a line to say more. ``tasks``: the line takes numbers of tasks to attempt instead."""
 
     app: LoopsApp  # the only app this screen lives in

@@ -8,10 +8,11 @@ from textual.app import ComposeResult
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from loops_tui.widgets.left_once import LeftOnce
 from loops_tui.widgets.safe_text import safe_rich
 
 
-class Dialog[ResultT](ModalScreen[ResultT | None]):
+class Dialog[ResultT](ModalScreen[ResultT | None], LeftOnce[ResultT | None]):
     """The result is None where the person backed out."""
 
     DEFAULT_CSS = """

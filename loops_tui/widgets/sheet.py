@@ -8,10 +8,11 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.screen import ModalScreen
 
+from loops_tui.widgets.left_once import LeftOnce
 from loops_tui.widgets.spans import Line, SpanView
 
 
-class Sheet(ModalScreen[None]):
+class Sheet(ModalScreen[None], LeftOnce[None]):
     """Lines under a title. A kind of sheet binds the keys of ``close``, and may have another width."""
 
     DEFAULT_CSS = """

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from textual.widgets import Button
 
 from loops_tui.screens.checkpoints import CheckpointsScreen
 from loops_tui.screens.config import ConfigScreen
@@ -40,6 +41,20 @@ async def test_a_screen_that_is_left_before_it_is_there(project: Path) -> None:
             await until(pilot, lambda screen=screen: screen not in app._registry, "the screen is gone")
             assert app.crash is None
         await until_shown(pilot, app, "7 runs")
+
+
+async def test_an_answer_given_twice_takes_away_the_question_alone(project: Path) -> None:
+    app = make_app(project)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.pause()
+        asked = confirm("Release", "sandboxes", ["one"])
+        app.push_screen(SandboxesScreen())
+        await app.push_screen(asked)
+        below = app.screen_stack[:-1]
+        for _ in range(2):
+            asked.query_one("#choice-yes", Button).press()
+        await until(pilot, lambda: asked not in app._registry, "the question is gone")
+        assert app.screen_stack == below
 
 
 async def test_a_defect_still_ends_the_app(project: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from textual.command import CommandList
 
 from loops_tui.palette import ClosablePalette
@@ -39,9 +40,10 @@ async def test_a_palette_whose_parts_are_gone_while_it_looks_for_commands(empty_
         assert app.is_running
 
 
-async def test_pages_of_a_palette_that_has_no_room_for_its_list(empty_project: Path) -> None:
+@pytest.mark.parametrize("size", [(2, 2), (4, 24), (5, 24)])
+async def test_a_palette_that_has_no_room_for_its_list(empty_project: Path, size: tuple[int, int]) -> None:
     app = make_app(empty_project)
-    async with app.run_test(size=(2, 2)) as pilot:
+    async with app.run_test(size=size) as pilot:
         await pilot.press("ctrl+p")
         commands = app.screen.query_one(CommandList)
         await until(pilot, lambda: commands.option_count > 0, "commands are offered")
@@ -60,3 +62,16 @@ async def test_a_command_of_a_screen_that_was_left_meanwhile(project: Path) -> N
         command.callback()
         await pilot.pause()
         assert app.is_running
+
+
+async def test_two_clicks_beside_a_palette_take_away_that_alone(project: Path) -> None:
+    app = make_app(project)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await open_run(pilot, app)
+        run = app.screen
+        await pilot.press("ctrl+p")
+        palette = app.screen
+        palette.dismiss()
+        palette.dismiss()
+        await until(pilot, lambda: palette not in app._registry, "the palette is gone")
+        assert app.screen is run
