@@ -19,6 +19,7 @@ _MEANT: dict[str, tuple[str, ...]] = {
     "data.train": ("dataset", "dataset_path", "train_file", "data_path", "train_data"),
     "runtime.config.agent_timeout_seconds": ("rollout_timeout", "agent_timeout", "episode_timeout"),
     "output.checkpoint_every": ("save_steps", "save_every", "save_interval", "checkpoint_interval"),
+    "budget.max_cost": ("max_usd", "max_dollars", "max_spend", "max_price"),
     "eval.every_steps": ("eval_steps", "eval_every", "eval_interval"),
 }  # fmt: skip
 

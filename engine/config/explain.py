@@ -100,7 +100,7 @@ def section_type(annotation: Any) -> type[BaseModel] | None:
 
 
 def _explain_one(detail: ErrorDetails, model: type[BaseModel]) -> Problem:
-    key = ".".join(str(part) for part in detail["loc"])
+    key = ".".join(str(part) for part in detail["loc"] if isinstance(part, str))
     kind, given, context = detail["type"], detail.get("input"), detail.get("ctx", {})
     if kind == "extra_forbidden":
         name = str(detail["loc"][-1])
@@ -194,10 +194,10 @@ def _unknown_key(key: str, model: type[BaseModel]) -> Problem:
         )
     if (why := not_here(last)) is not None:
         return Problem(text, key=key, remedy=why)
-    if meant:
-        return Problem(text, key=key, remedy=f"Did you mean {meant!r}?")
     if (word := meant_elsewhere(last, known)) is not None:
         return Problem(text, key=key, remedy=f"Here it is {named(word)}")
+    if meant:
+        return Problem(text, key=key, remedy=f"Did you mean {meant!r}?")
     if section == "providers":  # a name, not a misspelt setting of another table
         return Problem(
             text, key=key, remedy=f"There is {' and '.join(siblings)}; local sandboxes need no table"

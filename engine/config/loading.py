@@ -22,11 +22,11 @@ from engine.config.problems import ConfigError, Problem
 from engine.config.secrets import redact, secret_values
 from engine.config.settings import EffectiveScope, Settings, scope_of
 from engine.config.sft import SftSettings
-from engine.config.values import unusable_values
+from engine.config.values import OUTPUT, unusable_values
 
 _PATH_KEYS = ("runtime.config.tasks", "eval.tasks", "data.train", "data.validation")
 _MAYBE_PATH_KEYS = ("model.tokenizer", "model.base_model")
-_NAMING_KEYS = ("model.renderer", "model.from_checkpoint", "output.output_dir")
+_NAMING_KEYS = ("model.renderer", "model.from_checkpoint")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ def validate(
     if not table:
         remedy = 'Begin with recipe = "rl" or "sft"; `loops-tui settings` lists what may follow'
         return None, "auto", [Problem("the config holds no settings", remedy=remedy)]
-    if unusable := list(unusable_values(table, _PATH_KEYS, (*_MAYBE_PATH_KEYS, *_NAMING_KEYS))):
+    if unusable := list(unusable_values(table, (*_PATH_KEYS, OUTPUT), (*_MAYBE_PATH_KEYS, *_NAMING_KEYS))):
         return None, "auto", unusable
     scope, scope_problem = _scope(table, environ)
     _make_paths_absolute(table, overrides, source.parent, base, local=scope == "local")

@@ -110,6 +110,7 @@ _FLATTER, _SMALLER = "No setting needs more than a few levels", "No setting need
 #: What a line that is no TOML was probably meant to be, by how it looks, and what to write instead.
 _MEANT: tuple[tuple[str, str], ...] = (
     (r"^(<{7}|={7}|>{7})", "Resolve the merge conflict"),
+    (r"^\s*\{", "This looks like JSON: give the file a name that ends in .json"),
     (r"=\s*(True|False)\b", "TOML writes true and false"),
     (r"=\s*(null|None|nil)\b", "Leave the key out where it is not set"),
     (r"[\u201c\u201d\u2018\u2019]", "Use straight quotes"),
@@ -119,9 +120,8 @@ _MEANT: tuple[tuple[str, str], ...] = (
     (r"=\s*[+-]?\d+,\d", "A number has a point, not a comma"),
     (r"=[^\"']*;", "A line ends without ;"),
     (r"=\s*\S+\s+[\w.-]+\s*=", "Write each key on a line of its own"),
-    (r"^\s*\{", "This looks like JSON: give the file a name that ends in .json"),
     (r"^\s*[\w.-]+\s*(:|\s[^=]*$)", "TOML writes key = value, and [table] above its keys"),
-    (r"\s//", "A comment begins with #"),
+    (r"(^|\s)//", "A comment begins with #"),
     (r"^\s*[\w.-]+\s*=\s*[A-Za-z_./~][^\"']*$", "Text needs quotes"),
     (r"=\s*[+-]?0\d", "A number begins with no 0"),
     (r"^\ufeff|\x00", "Save it as plain UTF-8 text"),

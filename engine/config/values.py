@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,12 +15,16 @@ LARGEST = 2**53
 _OPTIONS = "runtime.config.options"  # numbers there are the episode's business
 
 
+OUTPUT = "output.output_dir"
+_VARIABLE = re.compile(r"\$(\{\w*\}?|[A-Za-z_]\w*)")
+
+
 def unusable_values(
     table: Mapping[str, Any], file_keys: tuple[str, ...], name_keys: tuple[str, ...]
 ) -> Iterator[Problem]:
     """A problem for each text that cannot be written, each path or name that is empty, each number out of all range.
 
-    ``file_keys``: whose values are files of this machine. ``name_keys``: others that must not be blank.
+    ``file_keys``: whose values are paths on this machine. ``name_keys``: others that must not be blank.
     """
     yield from _walk(table, "", frozenset(file_keys), frozenset({*file_keys, *name_keys}))
 
@@ -39,11 +45,26 @@ def _walk(value: Any, key: str, files: frozenset[str], filled: frozenset[str]) -
             yield Problem(f"{named(key)} {reason}: {value!r}", key=key, remedy="Remove it")
         elif not value.strip() and key in filled:
             yield Problem(f"{named(key)} is empty", key=key, remedy="Write it, or leave the key out")
-        elif "://" in value and key in files:
-            text = f"{named(key)} is the address {value!r}, and only files of this machine are read"
-            yield Problem(text, key=key, remedy="Download it and name the file")
+        elif key in files:
+            yield from _no_path(value, key)
     elif key != _OPTIONS and not key.startswith(f"{_OPTIONS}."):
         yield from _number_problems(value, key)
+
+
+def _no_path(value: str, key: str) -> Iterator[Problem]:
+    """What would be taken for a name as it stands, and is meant otherwise."""
+    if "://" in value:
+        told, remedy = "read", "Download it and name the file"
+        if key == OUTPUT:
+            told, remedy = "written", "Name a directory"
+        text = f"{named(key)} is the address {value!r}, and only files of this machine are {told}"
+        yield Problem(text, key=key, remedy=remedy)
+    elif (variable := _VARIABLE.search(value)) is not None:
+        text = f"{named(key)} holds {variable[0]!r}, and variables are not looked up in paths"
+        yield Problem(text, key=key, remedy="Write the path itself; ~/ is your home directory")
+    elif value.startswith("~") and os.path.expanduser(value) == value:
+        text = f"{named(key)} begins with {value.partition('/')[0]!r}, and nobody here is called that"
+        yield Problem(text, key=key, remedy="Write the path itself; ~/ is your home directory")
 
 
 def _number_problems(value: Any, key: str) -> Iterator[Problem]:

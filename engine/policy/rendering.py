@@ -32,6 +32,8 @@ _PROBED = ("qwen3", "qwen3.5", "llama-3", "glm-4.5", "minimax-m2")
 
 #: [model] max_seq_len bounds a sequence; transformers would say on stderr that one is longer than the model's own.
 _ANY_LENGTH = int(1e30)
+#: Files of which a directory with a tokenizer has one.
+_TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
 _TEMPLATE_KWARGS = "model.renderer_chat_template_kwargs"
 
 
@@ -206,6 +208,8 @@ def load_renderer(
     directory = Path(tokenizer_source)
     if directory.is_absolute() and not os.path.isdir(directory):
         raise RenderingError(f"there is no tokenizer at {tokenizer_source}: no such directory")
+    if directory.is_absolute() and not any((directory / name).exists() for name in _TOKENIZERS):
+        raise RenderingError(f"there is no tokenizer at {tokenizer_source}: no tokenizer.json")
     # A template may ask for anything that transformers offers; the other renderers only encode and decode.
     plain = plain_tokenizer(directory) if directory.is_absolute() and renderer != "default" else None
     tokenizer = plain or _of_transformers(tokenizer_source)

@@ -247,7 +247,7 @@ async def test_a_failed_call_leaves_the_conversation_as_it_was(scripted) -> None
     ("arguments", "sentence"),
     [
         ({"tokenizer_source": "/no/such/directory"}, "no such directory"),
-        ({"renderer": "qwen99"}, "does not fit"),
+        ({"renderer": "qwen99"}, "there is no renderer 'qwen99'"),
         ({"renderer": "llama-3"}, "does not fit"),
         ({"template_kwargs": {"enable_thinkng": True}}, "no setting 'enable_thinkng'"),
     ],
