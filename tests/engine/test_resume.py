@@ -24,14 +24,26 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Told:
     return asyncio.run(train(make_project(tmp_path_factory.mktemp("whole"))))
 
 
+async def evaluated_in_a_pause(control: RunControl, _: Store) -> None:
+    """Before the first step of a sitting."""
+    answered = asyncio.Event()
+    control.pause("test")
+    control.evaluate(lambda *_: answered.set())
+    async with asyncio.timeout(60):
+        await answered.wait()
+    control.resume("test")
+
+
 async def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(tmp_path: Path, whole: Told) -> None:
     config = make_project(tmp_path)
-    stopped = await train(config, when=When(3, "training", lambda control: control.stop_after_step("test")))
+    held_out = ("eval.tasks=tasks.jsonl", "eval.at_start=false", "eval.at_end=false")
+    stop = When(3, "training", lambda control: control.stop_after_step("test"))
+    stopped = await train(config, *held_out, when=stop)
     assert stopped.outcome.state is RunState.STOPPED
     assert stopped.run.step == 3
     (left,) = stopped.checkpoints
     assert (left.state, left.why, left.step) == (CheckpointState.SAVED, "stop", stopped.run.step)
-    resumed = await train(config, resume=stopped.run.run_id)
+    resumed = await train(config, *held_out, resume=stopped.run.run_id, meanwhile=evaluated_in_a_pause)
     assert (resumed.run.run_id, resumed.run.run_dir) == (stopped.run.run_id, stopped.run.run_dir)
     assert resumed.outcome.state is RunState.DONE
     assert resumed.attempts == whole.attempts
@@ -44,6 +56,8 @@ async def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(tmp_path: Pa
     assert resumed.run.info["loops_runs"] == [stopped.run.loops_run_id]
     assert resumed.run.loops_run_id != stopped.run.loops_run_id
     assert max(line[KL] for line in resumed.lines("steps.jsonl")) < 1e-6
+    (evaluated,) = resumed.lines("evals.jsonl")
+    assert (evaluated["target"], evaluated["step"], evaluated["state"]) == ("live", 3, "done")
 
 
 async def test_a_finished_run_goes_on_with_more_steps(tmp_path: Path, whole: Told) -> None:

@@ -103,7 +103,7 @@ class HeldOut:
         every = None if self._settings is None else self._settings.every_steps
         if every is not None and row.step % every == 0 and row.step not in self._evaluated:
             await self._of_step(row, "every")
-        await self.asked(row)
+        await self.asked(row, row.step)
 
     async def at_end(self, row: StepRow | None) -> None:
         """After the last step of a run that has run to its end."""
@@ -113,8 +113,9 @@ class HeldOut:
             await self._of_step(row, "end")
         await self.after_step(row)
 
-    async def asked(self, row: StepRow | None, *, paused: bool = False) -> None:
-        """Between two steps: carry out what was asked for, and answer it. ``row`` is the last finished step's."""
+    async def asked(self, row: StepRow | None, step: int, *, paused: bool = False) -> None:
+        """After ``step`` steps: carry out what was asked for, and answer it. ``row`` is the last one's, where it was made
+        in this sitting."""
         requests = self._handle.control.take_evaluations()
         if not requests:
             return
@@ -124,7 +125,7 @@ class HeldOut:
         self._through_pause = paused
         try:
             if row is None:
-                ended = await self._evaluate(self._weights(0), "asked")
+                ended = await self._evaluate(self._weights(step), "asked")
             else:
                 ended = await self._of_step(row, "asked")
         finally:

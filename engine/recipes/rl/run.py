@@ -246,7 +246,7 @@ class _Run:
             while control.paused:
                 await self.saver.asked()
                 if self._held_out is not None:
-                    await self._held_out.asked(self._last_step, paused=True)
+                    await self._held_out.asked(self._last_step, self.step, paused=True)
                 await control.wait_if_paused_or_asked()
 
     async def _update(
