@@ -13,7 +13,7 @@ from engine.loops.management import Deployment, InstanceType
 from engine.store.rows import CheckpointRow, EvalRow, RunRow
 from loops_tui.loops_ports import ActFailed, OpenTrial, Part, Told
 
-WAIT_SECONDS = 6.0
+WAIT_SECONDS = 60.0  # a bound, not a measure: the machine may be busy
 
 
 class FakeLoops:
@@ -114,8 +114,8 @@ class FakeTrial:
 
     def close(self) -> None:
         self._loops.asked.append(("close",))
-        self._loops.goes.wait(10)
+        self._loops.goes.wait(120)
         # By a thread of its own, as by the engine: it has nothing of the app's context.
         keeper = threading.Thread(target=self._told, args=("Sampler sampler-1 is released",))
         keeper.start()
-        keeper.join(10)
+        keeper.join(120)

@@ -241,7 +241,7 @@ async def test_leaving_during_a_check_is_no_defect(agents: Path) -> None:
     class Slow(FakeHosting):
         def check(self, config: Path, text: str | None) -> None:
             begun.set()
-            gate.wait(30)
+            gate.wait(120)
 
     app = make_app(agents, Slow())
     async with app.run_test(size=(80, 24)) as pilot:

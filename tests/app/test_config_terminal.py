@@ -56,7 +56,7 @@ def test_what_was_typed_survives_a_kill(project: Path) -> None:
         session.until("not saved")
         wait_for_draft(session, project, "# typed#")
         session.signal(signal.SIGKILL)
-        session.process.wait(30)
+        session.process.wait(120)
     assert config.read_text() == before
     with Session(project) as session:
         session.until("Not saved last time")

@@ -232,7 +232,7 @@ def _kill_host(store: Store) -> None:
         lambda connection: connection.execute(
             "UPDATE hosts SET pid_started = 1 WHERE host_id = ?", (run.host_id,)
         )
-    ).result(10)
+    ).result(120)
 
 
 def test_a_store_to_read_refuses_whatever_changes_it(project: Path, tmp_path: Path) -> None:

@@ -57,8 +57,8 @@ def project(still: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory)
     with Store.open(root) as store:
         for table, column in (("runs", "config_path"), ("runs", "run_dir"), ("log", "text")):
             sql = f"UPDATE {table} SET {column} = replace({column}, ?, ?)"
-            store.submit(lambda connection, sql=sql: connection.execute(sql, (str(root), SHOWN))).result(10)
-        store.submit(lambda connection: connection.execute("UPDATE hosts SET pid = ?", (PID,))).result(10)
+            store.submit(lambda connection, sql=sql: connection.execute(sql, (str(root), SHOWN))).result(120)
+        store.submit(lambda connection: connection.execute("UPDATE hosts SET pid = ?", (PID,))).result(120)
     shutil.copytree(
         EXAMPLE, root / EXAMPLE.name, ignore=shutil.ignore_patterns("__pycache__", "*blaxel*", "*async*")
     )

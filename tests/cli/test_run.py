@@ -89,5 +89,5 @@ def test_serving_until_a_signal(project_dir: Path) -> None:
     for path in [project_dir / "mine", *(project_dir / "mine").rglob("*")]:
         assert path.stat().st_mode & 0o077 == 0, path
     server.send_signal(signal.SIGTERM)
-    assert server.wait(30) == 143
+    assert server.wait(120) == 143
     server.communicate()

@@ -154,7 +154,7 @@ async def train(
         finally:
             project.close()
             if beside is not None:
-                await asyncio.wait_for(beside, 30)
+                await asyncio.wait_for(beside, 120)
         reader = store.reader()
         run = next(row for row in reader.runs() if resume is None or row.run_id == resume)
         return Told(outcome, run, reader.checkpoints(run.run_id))

@@ -264,7 +264,7 @@ async def test_cancelling_stops_it_cleanly(bench: Bench) -> None:
             await asyncio.Event().wait()
 
     running = asyncio.create_task(bench.evaluate(scripted, hold=hold))
-    await asyncio.wait_for(waiting.wait(), 30)
+    await asyncio.wait_for(waiting.wait(), 120)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running

@@ -83,13 +83,13 @@ def test_a_run_that_ended_holds_nothing_although_its_process_lives(store: Store,
 
 def test_a_host_that_only_slept_still_holds(store: Store) -> None:
     put(store, lease("ltui-a"))
-    store.submit(lambda c: c.execute("UPDATE runs SET state = 'interrupted'")).result(10)
+    store.submit(lambda c: c.execute("UPDATE runs SET state = 'interrupted'")).result(120)
     assert left(store) == set()
 
 
 def test_a_host_whose_run_was_taken_over_holds_nothing(store: Store) -> None:
     put(store, lease("ltui-a"))
-    store.submit(lambda c: c.execute("UPDATE runs SET host_id = 'host-9'")).result(10)
+    store.submit(lambda c: c.execute("UPDATE runs SET host_id = 'host-9'")).result(120)
     assert left(store) == {"ltui-a"}
 
 

@@ -173,7 +173,7 @@ async def test_a_save_is_answered_when_it_is_saved(project_dir: Path) -> None:
 
         async with going(host, store) as task:
             first, second = (store.request(host.run_id, "save").command_id for _ in range(2))
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(120):
                 while None in (answer(first)[1], answer(second)[1]):  # noqa: ASYNC110 - the store tells nobody
                     await asyncio.sleep(0.02)
             assert answer(first) == (CommandState.ACCEPTED, "a checkpoint is saved after step 1")

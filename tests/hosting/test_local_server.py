@@ -119,7 +119,7 @@ def test_two_processes_share_one_and_the_last_one_ends_it(project_dir: Path, hol
     address = server.start()
     assert (address.pid, address.url) == (holder.pid, holder.url)
     holder.process.send_signal(signal.SIGKILL)
-    holder.process.wait(30)
+    holder.process.wait(120)
     assert answers(address.url, address.key)
     assert address.alive
     server.close()
@@ -145,7 +145,7 @@ def test_it_dies_with_its_killed_parent(project_dir: Path, holder: Holder) -> No
         "pid_started"
     ]
     holder.process.send_signal(signal.SIGKILL)
-    holder.process.wait(30)
+    holder.process.wait(120)
     wait_gone(holder.pid, started)
 
 

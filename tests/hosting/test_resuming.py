@@ -169,7 +169,7 @@ async def test_what_sandboxes_it_left_is_released_first(
         leave_lease(store, ended, "local")
         await require_resumable(project, resumption, tmp_path)
         assert [row.state for row in store.reader().leases()] == [LeaseState.RELEASED]
-        store.submit(lambda connection: connection.execute("DELETE FROM leases").rowcount).result(10)
+        store.submit(lambda connection: connection.execute("DELETE FROM leases").rowcount).result(120)
         leave_lease(store, ended, "no-such-provider")
         with pytest.raises(HostingError, match=f"loops-tui cleanup {ended.run_id}"):
             await require_resumable(project, resumption, tmp_path)

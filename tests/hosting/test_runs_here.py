@@ -85,7 +85,7 @@ def test_the_loop_is_in_a_thread_of_its_own() -> None:
     async def where() -> str:
         return threading.current_thread().name
 
-    assert loop.submit(where()).result(10) == "engine"
+    assert loop.submit(where()).result(120) == "engine"
     assert loop.close()
     assert loop.close()
     with pytest.raises(HostingError):
@@ -105,7 +105,7 @@ def test_closing_lets_tasks_clean_up() -> None:
             cleaned.set()
 
     loop.submit(work())
-    assert begun.wait(10)
+    assert begun.wait(120)
     assert loop.close()
     assert cleaned.is_set()
 
@@ -124,7 +124,7 @@ def test_the_loop_outlives_code_that_ends_the_process(error: BaseException) -> N
         return "here"
 
     with pytest.raises(HostingError, match="tried to end the process"):
-        loop.submit(leave()).result(10)
-    loop.submit(leave_beside()).result(10)
-    assert loop.submit(stay()).result(10) == "here"
+        loop.submit(leave()).result(120)
+    loop.submit(leave_beside()).result(120)
+    assert loop.submit(stay()).result(120) == "here"
     assert loop.close()

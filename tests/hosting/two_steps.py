@@ -89,4 +89,4 @@ def leave_lease(store: Store, run: RunRow, provider: str) -> None:
     names = list(LeaseRow.__dataclass_fields__)
     values = [str(getattr(row, name)) if name == "state" else getattr(row, name) for name in names]
     sql = f"INSERT INTO leases ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
-    store.submit(lambda connection: connection.execute(sql, values).rowcount).result(10)
+    store.submit(lambda connection: connection.execute(sql, values).rowcount).result(120)

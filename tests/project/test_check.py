@@ -156,7 +156,7 @@ def loops_url() -> Iterator[str]:
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
     server.server_close()
-    thread.join(5)
+    thread.join(120)
 
 
 async def on_baseten(make: Make, url: str, *more: str) -> CheckReport:

@@ -142,7 +142,7 @@ async def test_an_agent_that_catches_everything_is_ended_all_the_same(
                     await asyncio.Event().wait()
             return {"termination_reason": "completed"}
 
-    result, _, _ = await asyncio.wait_for(attempt(Deaf, agent=0.01), 30)
+    result, _, _ = await asyncio.wait_for(attempt(Deaf, agent=0.01), 120)
     assert (result.state, result.timed_out, result.ending) == (AttemptState.DONE, True, "timed_out")
 
 

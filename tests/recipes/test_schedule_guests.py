@@ -24,7 +24,7 @@ class Evaluation:
             await self._bench._phase("grade", (-1, attempt))
 
     async def end(self) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             await asyncio.gather(*self._going)
 
 

@@ -41,7 +41,7 @@ async def test_attempts_that_do_not_end_do_not_hold_up_the_run(monkeypatch: pyte
     await settle()
     bench.control.stop_after_step("test")
     collecting.cancel()
-    await asyncio.wait_for(bench.schedule.close(), 30)
+    await asyncio.wait_for(bench.schedule.close(), 120)
     assert over_asked.is_set()
     over.set()
     await settle()

@@ -194,7 +194,7 @@ async def test_the_same_is_asked_once_also_at_the_same_time(server: JudgeServer,
     server.gate = asyncio.Event()
     judge = judge_of(server, tmp_path / "judged")
     asking = [asyncio.create_task(judge.judge({"attempt": "same"})) for _ in range(5)]
-    await asyncio.wait_for(server.arrived.wait(), 20)
+    await asyncio.wait_for(server.arrived.wait(), 120)
     asking[0].cancel()  # the others still get their answer
     server.gate.set()
     found = await asyncio.gather(*asking, return_exceptions=True)

@@ -121,7 +121,7 @@ async def test_commands_at_once_are_told_apart(sandbox: Sandbox) -> None:
 
 async def until(sandbox: Sandbox, number: int) -> list[Process]:
     """What runs, once so many have become what they were started for."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while len(found := [p for p in await sandbox.processes() if p.command.startswith("sleep")]) < number:
             pass
     return found
@@ -140,7 +140,7 @@ async def test_a_cancelled_command_is_ended(sandbox: Sandbox) -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while await sandbox.processes():
             pass
 
@@ -184,7 +184,7 @@ async def test_a_cut_spares_what_a_background_job_starts_meanwhile(sandbox: Sand
 
 async def gone(sandbox: Sandbox, *commands: str) -> None:
     """Return once none of the commands runs any more."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while any(p.command in commands for p in await sandbox.processes()):
             pass
 

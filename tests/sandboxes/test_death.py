@@ -41,7 +41,7 @@ def wait_for_stop(victim: subprocess.Popen[str]) -> None:
 
 def finish(victim: subprocess.Popen[str]) -> None:
     victim.kill()
-    victim.wait(20)
+    victim.wait(120)
     for stream in (victim.stdin, victim.stdout):
         assert stream is not None
         stream.close()

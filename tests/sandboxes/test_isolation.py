@@ -177,7 +177,7 @@ async def test_the_loopback_works_within_one_sandbox(sandbox: Sandbox) -> None:
     await sandbox.write_tree({"page": "served"})
     await sandbox.exec("/usr/bin/python3 -m http.server 8000 >log 2>&1 &", timeout=60)
     fetch = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:8000/page').read().decode())"
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while not (done := await sandbox.exec(["/usr/bin/python3", "-c", fetch], timeout=60)).ok:
             pass
     assert done.stdout == "served\n"

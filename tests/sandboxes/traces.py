@@ -61,7 +61,7 @@ def open_files() -> set[str]:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Wait for something that is bound to happen."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while True:
             if condition():
                 return

@@ -46,7 +46,7 @@ def become_host(store: Store, host_id: str) -> None:
     assert started is not None
     row = HostRow(host_id, os.getpid(), started, hostname(), "headless", time.time(), time.time() + 3600)
     columns = encode_row(row, Redactor([]))
-    store.submit(lambda connection: connection.execute(upsert_sql(HostRow), columns)).result(10)
+    store.submit(lambda connection: connection.execute(upsert_sql(HostRow), columns)).result(120)
 
 
 async def hold(project: Path, step: str, isolation: str) -> None:

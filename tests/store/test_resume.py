@@ -72,7 +72,7 @@ def ended(store: Store, tmp_path: Path) -> Store:
         lambda connection: (
             connection.execute(f"INSERT INTO leases ({names}) VALUES ({marks})", columns).rowcount
         )
-    ).result(10)
+    ).result(120)
     return store
 
 
@@ -136,7 +136,7 @@ def test_the_time_in_which_it_was_stopped_is_not_its_time(ended: Store) -> None:
         lambda connection: connection.execute(
             "UPDATE runs SET started_at = ?, ended_at = ? WHERE run_id = ?", (began, began + 100, RUN)
         )
-    ).result(10)
+    ).result(120)
     assert ended.reader().run(RUN).seconds(began + 9000) == pytest.approx(100)
     run = ended.take_up(make_host("new"), after_two())
     assert run.stopped_seconds == pytest.approx(4900, abs=60)

@@ -41,18 +41,18 @@ def test_a_row_that_is_not_committed_yet_waits_for_its_commit(store: Store, tmp_
     # The engine hands the last rows over just when the writer has committed the ones before.
     group.state, step.state = GroupState.TRAINED, "done"
     told(group, step)
-    store.submit(files.after_commit).result(10)
+    store.submit(files.after_commit).result(120)
     assert lines(directory, "rollouts.jsonl") == lines(directory, "steps.jsonl") == []
     recorder.attempt(make_attempt(RUN, 0, 0, AttemptState.DONE, reward=0.5))
     recorder.group(group)
     recorder.step(step)
     store.flush()
     for _ in range(2):  # once and not again
-        store.submit(files.after_commit).result(10)
+        store.submit(files.after_commit).result(120)
     ((rollout,), (line,)) = lines(directory, "rollouts.jsonl"), lines(directory, "steps.jsonl")
     assert (rollout["group_state"], rollout["reward"]) == ("trained", 0.5)
     assert line["step"] == 1
-    store.submit(files.finish).result(10)
+    store.submit(files.finish).result(120)
     assert len(lines(directory, "rollouts.jsonl")) == 1
 
 
@@ -62,7 +62,7 @@ def test_who_waits_for_a_row_does_not_wait_for_the_files(store: Store, tmp_path:
 
     def slow_disk(_: sqlite3.Connection) -> None:
         blocked.set()
-        assert written.wait(30)
+        assert written.wait(120)
 
     store.create_run(make_run(tmp_path))
     store._writer.after_commit.append(slow_disk)
@@ -70,7 +70,7 @@ def test_who_waits_for_a_row_does_not_wait_for_the_files(store: Store, tmp_path:
     recorder.group(make_group(RUN, 0))
     try:
         recorder.flush_blocking(20)
-        assert blocked.wait(20)
+        assert blocked.wait(120)
     finally:
         written.set()
 
@@ -80,10 +80,10 @@ def test_a_log_line_handed_over_after_the_commit_is_not_forgotten(store: Store, 
     store.create_run(run)
     recorder = store.recorder(RUN, files=False)
     files = RunFiles(RUN, RunDirectory(Path(run.run_dir)))
-    store.submit(files.after_commit).result(10)  # the commit before the line's own
+    store.submit(files.after_commit).result(120)  # the commit before the line's own
     recorder.log("info", "engine", "the sampler is ready")
     store.flush()
-    store.submit(files.after_commit).result(10)
+    store.submit(files.after_commit).result(120)
     assert "the sampler is ready" in (Path(run.run_dir) / "run.log").read_text()
 
 

@@ -131,7 +131,7 @@ def test_a_lock_that_stays_is_reported_once_and_at_close(
     other = sqlite3.connect(store_path(tmp_path), isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     recorder.log("info", "run", "lost")
-    assert told.wait(20)
+    assert told.wait(120)
     assert "locked" in str(reports[0])
     with pytest.raises(StoreError, match="locked"):
         recorder.log("info", "run", "refused")
@@ -165,10 +165,10 @@ def test_a_writer_that_cannot_keep_up_says_so(tmp_path: Path) -> None:
 
     def block(_: sqlite3.Connection) -> None:
         entered.set()
-        assert leave.wait(20)
+        assert leave.wait(120)
 
     store._writer.submit(block)
-    assert entered.wait(20)
+    assert entered.wait(120)
     for _ in range(3):
         recorder.log("info", "run", "fits")
     with pytest.raises(StoreError, match="does not keep up"):

@@ -193,5 +193,5 @@ def test_the_app_ends_when_its_terminal_goes_without_a_signal(project: Path) -> 
         waiter = threading.Thread(target=session.process.wait, args=(30,))
         waiter.start()
         session.hang_up()
-        waiter.join(30)
+        waiter.join(120)
         assert session.process.returncode == 129
