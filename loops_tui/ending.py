@@ -67,7 +67,7 @@ class EndingApp[ResultT](TellingApp[ResultT]):
         await super()._close_all()
 
     def _handle_exception(self, error: Exception) -> None:
-        if self._taken_apart and isinstance(error, _GONE):
+        if (self._taken_apart or self._exit) and isinstance(error, _GONE):
             log.debug("met while the screens were taken apart", exc_info=error)
             return
         super()._handle_exception(error)

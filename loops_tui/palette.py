@@ -13,6 +13,7 @@ from textual.css.query import NoMatches
 from textual.events import Mount
 from textual.screen import Screen
 from textual.theme import ThemeProvider
+from textual.widgets import Input
 
 from loops_tui.widgets.left_once import LeftOnce
 
@@ -60,6 +61,7 @@ class ClosablePalette(CommandPalette, LeftOnce[None]):  # pyright: ignore[report
     def _on_mount(self, event: Mount) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         if len(self.app.screen_stack) < 2:  # closed already: there is nothing below it
             event.prevent_default()
+        self.query_one(Input).max_length = 200  # each key compares it with every command, and draws it anew
 
     def _watch__list_visible(self) -> None:
         with suppress(NoMatches):

@@ -82,6 +82,8 @@ class RunPlaces(RunControls):
         """After a change of size: the focus belongs in a pane that is shown."""
         if self.tabbed and (self.focused is None or self.focused.id not in IN_TAB[self._tab]):
             self._focus_tab()
+        elif self.focused is None:  # there was no room for any
+            (self.curve if self.supervised else self.groups).focus()
         self.show_rows()
 
     def on_tab_line_chosen(self, event: TabLine.Chosen) -> None:

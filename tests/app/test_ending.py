@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from textual.widgets import Button
+from textual.widgets import Button, Static
 
 from loops_tui.screens.checkpoints import CheckpointsScreen
 from loops_tui.screens.config import ConfigScreen
@@ -55,6 +55,20 @@ async def test_an_answer_given_twice_takes_away_the_question_alone(project: Path
             asked.query_one("#choice-yes", Button).press()
         await until(pilot, lambda: asked not in app._registry, "the question is gone")
         assert app.screen_stack == below
+
+
+async def test_left_while_a_config_is_about_to_be_opened(project: Path) -> None:
+    app = make_app(project)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.pause()
+
+        async def opens() -> None:
+            await app.screen.mount(Static())
+
+        app.exit()  # from here on nothing can be mounted, although no screen is taken apart yet
+        app.spawn(opens())
+        await asyncio.sleep(0)
+    assert app.crash is None
 
 
 async def test_a_defect_still_ends_the_app(project: Path) -> None:

@@ -29,6 +29,7 @@ from loops_tui.screens.config_files import ConfigFile
 from loops_tui.screens.transcript import TranscriptScreen
 from loops_tui.widgets import spans
 from loops_tui.widgets.filter_line import FilterLine
+from loops_tui.widgets.text_line import LONGEST
 from tests.app.conftest import LIVE, SIZES, make_app, screen_text, until, until_shown, until_told
 from tools.sample_store import run_row
 
@@ -209,3 +210,18 @@ async def test_such_text_pasted_into_a_line(hostile: Path) -> None:
         await until(pilot, lambda: line.value.startswith("[bold red]x"), "the text is in the line")
         await until_shown(pilot, app, "[bold red]x[/]")
         await look_around(pilot, app, "end home right delete end enter")
+
+
+async def test_a_book_pasted_into_a_line(hostile: Path) -> None:
+    app = make_app(hostile)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_shown(pilot, app, "8 runs")
+        await pilot.press("slash")
+        line = app.screen.query_one(FilterLine)
+        for _ in range(2):
+            line.post_message(Paste("é" * 100_000))
+        await until_told(pilot, app, "not all of it was pasted")
+        await until(pilot, lambda: len(line.value) == LONGEST, "the line is full")
+        line.post_message(Paste("\n"))
+        await pilot.press("x")
+        assert line.value.endswith("éx")

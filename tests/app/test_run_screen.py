@@ -254,7 +254,7 @@ def rows_may_come(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     gate, read = threading.Event(), RunWatch.read
 
     def read_late(watch: RunWatch, reader: StoreReader, wish: RunWish) -> RunView:
-        assert gate.wait(20)
+        assert gate.wait(120)
         return read(watch, reader, wish)
 
     monkeypatch.setattr(RunWatch, "read", read_late)
@@ -302,6 +302,17 @@ async def test_the_log_alone_offers_nothing_to_open(project: Path) -> None:
         await pilot.press("enter")
         await pilot.pause()
         assert "[Log]" in screen_text(app)
+
+
+async def test_the_focus_comes_back_with_the_room_for_it(project: Path) -> None:
+    app = make_app(project)
+    async with app.run_test(size=WIDE) as pilot:
+        await open_run(pilot, app)
+        assert app.focused is not None
+        app.screen.set_focus(None)  # as where nothing of it has any room
+        await pilot.resize_terminal(1, 1)
+        await pilot.resize_terminal(*WIDE)
+        await until(pilot, lambda: app.focused is not None, "a pane has the focus")
 
 
 async def test_a_run_may_be_left_before_its_panes_have_settled_in_a_new_size(
