@@ -84,14 +84,14 @@ class Pace:
 
     async def _wait(self, row: LeaseRow, owner: Owner | None, queue: _Queue) -> bool:
         """Returns whether the lease is committed; otherwise others are to have what room there is."""
-        at_once = not queue.lock.locked() and not self._behind(queue) and not self._comes_later(owner)
+        at_once = not queue.lock.locked() and not self._behind(queue) and not self._comes_later(owner, queue)
         if at_once and (await self._ask(row, queue)).admitted:
             return True
         longest = row.ttl_seconds or ROOM_SECONDS
         async with queue.lock:
             deadline = time.monotonic() + longest
             while True:
-                if self._comes_later(owner):
+                if self._comes_later(owner, queue):
                     return False
                 queue.look.clear()
                 if self._behind(queue):
@@ -114,8 +114,8 @@ class Pace:
         """Those who hold a sandbox come first: they are the ones who make room."""
         return queue is self._first and bool(self._waiting)
 
-    def _comes_later(self, owner: Owner | None) -> bool:
-        return self._refused and owner is not None and self._is_ahead(owner)
+    def _comes_later(self, owner: Owner | None, queue: _Queue) -> bool:
+        return self._refused and queue is self._first and owner is not None and self._is_ahead(owner)
 
     @contextmanager
     def _wanting(self, owner: Owner) -> Iterator[None]:
