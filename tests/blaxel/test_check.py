@@ -13,7 +13,7 @@ from engine.project import Project, load
 from tests.blaxel_emulator.serving import Emulator
 from tests.project.conftest import CONFIG, EPISODE
 
-type Write = Callable[[str], Project]
+type Write = Callable[..., Project]
 TABLE = '[runtime.config.sandbox]\nprovider = "blaxel"\n'
 on_the_modules_loop = pytest.mark.asyncio(loop_scope="module")
 
@@ -22,11 +22,11 @@ on_the_modules_loop = pytest.mark.asyncio(loop_scope="module")
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
     monkeypatch.delenv("BASETEN_LOOPS_SCOPE", raising=False)
 
-    def written(more: str) -> Project:
+    def written(more: str, *overrides: str) -> Project:
         (tmp_path / "my_episode.py").write_text(EPISODE)
         (tmp_path / "tasks.jsonl").write_text('{"question": "?"}\n')
         (tmp_path / "train.toml").write_text(CONFIG + more)
-        return load(tmp_path / "train.toml", working_dir=tmp_path, dotenv=True)
+        return load(tmp_path / "train.toml", list(overrides), working_dir=tmp_path, dotenv=True)
 
     return written
 
@@ -103,15 +103,13 @@ async def test_room_for_a_second_sandbox_to_grade_in(
 @pytest.mark.parametrize(("ahead", "times"), [(0, 1), (4, 2)])
 def test_a_sandbox_outlives_the_line_before_a_slow_grader(write: Write, ahead: int, times: int) -> None:
     """Four sample at once, so eight may wait for one grader: the last one as long as seven are graded, one in its ttl."""
-    settings = write(f"{TABLE}[providers.blaxel]\nmax_live = 64\n").rl
 
-    def seconds(grading: int | None) -> float:
-        update = {"setups_ahead": ahead, "max_concurrent_grading": grading}
-        training = settings.training.model_copy(update=update)
-        return settings.model_copy(update={"training": training}).sandbox_seconds
+    def seconds(*overrides: str) -> float:
+        return write(TABLE, f"training.setups_ahead={ahead}", *overrides).rl.sandbox_seconds
 
-    assert seconds(None) == seconds(4) == seconds(100)
-    assert seconds(1) - seconds(None) == times * 6 * settings.runtime.config.grading_timeout_seconds
+    of_four, of_one = (seconds(f"training.max_concurrent_grading={number}") for number in (4, 1))
+    assert of_four == seconds()
+    assert of_one - of_four == times * 6 * write(TABLE).rl.runtime.config.grading_timeout_seconds
 
 
 @pytest.mark.parametrize(
@@ -121,9 +119,22 @@ def test_a_sandbox_outlives_the_line_before_a_slow_grader(write: Write, ahead: i
 def test_attempts_that_are_set_up_ahead_leave_room_for_those_that_are_waited_for(
     write: Write, configured: int | None, max_live: int, ahead: int
 ) -> None:
-    settings = write(f"{TABLE}[providers.blaxel]\nmax_live = {max_live}\n").rl
-    training = settings.training.model_copy(update={"setups_ahead": configured})
-    assert settings.model_copy(update={"training": training}).setups_ahead == ahead
+    overrides = [] if configured is None else [f"training.setups_ahead={configured}"]
+    assert write(f"{TABLE}[providers.blaxel]\nmax_live = {max_live}\n", *overrides).rl.setups_ahead == ahead
+
+
+@on_the_modules_loop
+async def test_more_set_up_ahead_than_there_is_room_for(
+    write: Write, service: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in service.environment().items():
+        monkeypatch.setenv(name, value)
+    more = f"{TABLE}[providers.blaxel]\nmax_live = 9\n"
+    assert (await checked(write(more, "training.setups_ahead=5"))).findings == []
+    (finding,) = (await checked(write(more, "training.setups_ahead=6"))).findings
+    assert (finding.severity, finding.key) == (Severity.WARNING, "training.setups_ahead")
+    assert "4 attempts and 6 set up ahead may want a sandbox" in finding.text
+    assert finding.remedy == "Set it to 5 or less, or leave it out"
 
 
 @on_the_modules_loop
