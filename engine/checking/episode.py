@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from engine.config.explain import show
+from engine.config.explain import words_of
 from engine.config.loading import LoadedConfig
 from engine.config.modules import ProjectModules
 from engine.config.problems import ConfigError, Problem, did_you_mean
@@ -114,7 +114,11 @@ def _checked_class(config: LoadedConfig, found: Any, named: str) -> type[Episode
 
     if not isinstance(found, type):
         _raise(config, f"{named!r} is no class, but a value of type {type(found).__name__}", "Name the class")
-    if not issubclass(found, Episode) or found is Episode:
+    if found is Episode:
+        _raise(
+            config, f"{named!r} is the class that episodes are derived from", "Name the one that you wrote"
+        )
+    if not issubclass(found, Episode):
         remedy = "Derive it from engine.episodes.Episode"
         # An installed cookbook brings an Episode of its own, which this engine cannot run.
         if any(base.__module__.startswith("loops_cookbook") for base in found.__mro__):
@@ -256,12 +260,8 @@ def _options_problems(
             remedy = f"Did you mean {meant!r}?" if meant else f"Options: {', '.join(fields) or 'none'}"
             problems.append(config.problem(key, f"{class_name} has no option {name!r}", remedy))
         else:
-            message = f"{detail['msg'][:1].lower()}{detail['msg'][1:]}"
-            problems.append(
-                config.problem(
-                    key, f"the option {name!r} is not valid: {message}, not {show(detail['input'])}"
-                )
-            )
+            what = f"the option {name!r} is" if name else "the options are"
+            problems.append(config.problem(key, f"{what} not valid: {words_of(detail)}"))
     return problems
 
 

@@ -80,6 +80,15 @@ def show(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:77]}…"
 
 
+def words_of(detail: ErrorDetails) -> str:
+    """What is wrong with a value of the user's own types, with the value; their validators speak for themselves."""
+    if detail["type"] in ("value_error", "assertion_error"):
+        return str(detail.get("ctx", {}).get("error") or "its validator refuses it")
+    given = detail["input"]
+    told = f"{detail['msg'][:1].lower()}{detail['msg'][1:]}"
+    return told if isinstance(given, bytes) else f"{told}, not {show(given)}"
+
+
 def known_keys(model: type[BaseModel] = Settings, prefix: str = "") -> dict[str, str | None]:
     """Every dotted key of the config with its description."""
     keys: dict[str, str | None] = {}

@@ -120,7 +120,8 @@ class ProjectModules:
         if isinstance(error, SyntaxError):  # not even text
             file = self.directory.joinpath(*name.split(".")).with_suffix(".py")
             return Problem(f"the module {name!r} is not Python: {what}", file, remedy="Save it as UTF-8 text")
-        for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        frames = traceback.extract_tb(error.__traceback__)
+        for frame in reversed(frames):
             if Path(frame.filename).is_relative_to(self.directory):
                 file, line = Path(frame.filename), frame.lineno
                 break
@@ -141,6 +142,11 @@ class ProjectModules:
             what = f"{error.name} has no {error.name_from!r}".replace(f"{self.package}.", "")
             meant = did_you_mean(error.name_from, dir(sys.modules.get(error.name or "")))
             remedy = f"Did you mean {meant!r}?" if meant else f"It was imported from {error.path}"
+        elif isinstance(error, KeyError) and frames[-1].filename in ("<frozen os>", os.__file__):
+            what = f"there is no environment variable {error.args[0]}"
+            remedy = "Set it, in the environment or in a .env file beside the config"
+        elif isinstance(error, FileNotFoundError):
+            remedy = "Paths begin in the working directory; the module's own is Path(__file__).parent"
         return Problem(f"the module {name!r} cannot be imported: {what}", file, line, None, remedy)
 
 

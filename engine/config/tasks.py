@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from engine.config.data_files import meant_file
-from engine.config.explain import show
+from engine.config.explain import words_of
 from engine.config.formats import DoubledKey, json_remedy, other_format, single_keys
 from engine.config.problems import ConfigError, Problem, did_you_mean
 from engine.config.user_errors import at_the_keyboard, raised
@@ -173,16 +173,14 @@ def _half_a_character(fields: Any) -> str | None:
 
 def _finding(detail: ErrorDetails, fields: Any) -> tuple[str | None, str, str | None]:
     key = ".".join(str(part) for part in detail["loc"]) or None
-    message = f"{detail['msg'][:1].lower()}{detail['msg'][1:]}"
     if key is None:
-        given = "" if isinstance(detail["input"], bytes) else f", not {show(detail['input'])}"
-        return key, f"the task is not valid: {message}{given}", None
+        return key, f"the task is not valid: {words_of(detail)}", None
     if detail["type"] == "missing":
         near = did_you_mean(key, fields) if isinstance(fields, dict) else None
         return key, f"the task has no {key!r}", f"Is it {near!r}?" if near else "Add it"
     if detail["type"] == "extra_forbidden":
         return key, f"the task's type has no field {key!r}", "Remove it, or add it to the type"
-    return key, f"the task's {key!r} is not valid: {message}, not {show(detail['input'])}", None
+    return key, f"the task's {key!r} is not valid: {words_of(detail)}", None
 
 
 _NAMES = ("id", "name")  # what a task is called says nothing of what it asks

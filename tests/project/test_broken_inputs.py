@@ -263,6 +263,19 @@ BROKEN: dict[str, tuple[Change, str]] = {
         episode("    async def run", "    grading_retires = 2\n    async def run"), "Did you mean 'grading_retries'?"),
     "a misspelt name of the engine's": (
         episode("class MyTask", "from engine.episodes import Episod\nclass MyTask"), "Did you mean 'Episode'?"),
+    "a variable that is not set": (
+        episode("class MyTask", "import os\nKEY = os.environ['JUDGE_KEY_OF_NOBODY']\nclass MyTask"),
+        "no environment variable JUDGE_KEY_OF_NOBODY. Set it"),
+    "a prompt that is not there": (
+        episode("class MyTask", "PROMPT = open('prompt-of-nobody.txt').read()\nclass MyTask"), "Path(__file__).parent"),
+    "a validator that refuses": (
+        all_of(
+            episode("question: str", "question: str\n    @field_validator('question')\n    def v(cls, x): raise ValueError('no b')"),
+            lambda where: (where / "my_episode.py").write_text(
+                "from pydantic import field_validator\n" + (where / "my_episode.py").read_text()),
+            tasks('{"question": "b"}\n')),
+        "the task's 'question' is not valid: no b."),
+    "the class below all episodes": (config("my_episode:MyEpisode", "my_episode:Episode"), "Name the one that you wrote"),
     "half a type": (episode("MyTask, MyOptions", "MyTask"), "Too few arguments"),
     # TOML itself
     "a quote that is not closed": (config('"tasks.jsonl"', '"tasks.jsonl'), "TOML"),
