@@ -49,5 +49,5 @@ def trainer(service: ServiceClient) -> Iterator[TrainingClient]:
 
 
 def new_trainer(service: ServiceClient, **options: object) -> TrainingClient:
-    defaults: dict[str, object] = {"base_model": "tiny", "rank": 4, "seed": 11, "ready_timeout": 20.0}
+    defaults: dict[str, object] = {"base_model": "tiny", "rank": 4, "seed": 11, "ready_timeout": 120.0}
     return service.create_lora_training_client(**{**defaults, **options})  # pyright: ignore[reportArgumentType]

@@ -46,7 +46,7 @@ def test_the_script_of_the_documentation_runs_to_its_end(shipped: ServerProcess,
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=240,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
@@ -75,7 +75,7 @@ def _datum(prompt: list[int], sequence: SampledSequence, advantage: float) -> Da
 async def test_the_same_loop_with_256_rollouts_at_once(shipped: ServerProcess) -> None:
     service = await asyncio.to_thread(ServiceClient, api_key=shipped.key, base_url=shipped.url)
     trainer = await service.create_lora_training_client_async(
-        base_model=SHIPPED_MODEL, rank=8, with_sampler=True, ready_timeout=30.0
+        base_model=SHIPPED_MODEL, rank=8, with_sampler=True, ready_timeout=120.0
     )
     sampler = await trainer.save_weights_and_get_sampling_client_async()
     tokenizer = await asyncio.to_thread(trainer.get_tokenizer)

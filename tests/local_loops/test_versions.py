@@ -103,7 +103,7 @@ def test_a_version_that_never_comes_is_told_in_the_end(
         api_key=server.key,
         run_id=trainer.run_id,
         min_policy_version=99,
-        ready_timeout=5.0,
+        ready_timeout=120.0,
     )
     with pytest.raises(
         httpx.HTTPStatusError, match=r"500 .* version 99 .* did not become live within .*\(live: 1\)"

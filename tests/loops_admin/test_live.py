@@ -85,7 +85,7 @@ def ended_afterwards(running: Going) -> Iterator[Going]:
     finally:
         if running.process.poll() is None:
             running.process.kill()
-            running.process.communicate(timeout=30)
+            running.process.communicate(timeout=120)
 
 
 @pytest.fixture
