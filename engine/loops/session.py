@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -325,15 +325,17 @@ class LoopsSession:
 
     async def close(self) -> None:
         """Close all clients; bounded, and never raises: a run's end is not the place to fail."""
-        log = logging.getLogger("loops_tui.loops")
-        closers = self._served.closers()
-        closers.append(("training client", self._training.aclose()))
-        closers.append(("training client's thread", asyncio.to_thread(self._training.close)))
-        for what, closing in closers:
-            try:
-                await asyncio.wait_for(closing, CLOSE_SECONDS)
-            except Exception as error:  # noqa: BLE001 - logged; the process or its loop is about to end anyway
-                log.warning("closing the %s failed: %s", what, error)
+        # Beside each other: where the network is away, each of dozens may take as long as it may.
+        await asyncio.gather(*(_closed(what, closing) for what, closing in self._served.closers()))
+        await _closed("training client", self._training.aclose())
+        await _closed("training client's thread", asyncio.to_thread(self._training.close))
+
+
+async def _closed(what: str, closing: Awaitable[None]) -> None:
+    try:
+        await asyncio.wait_for(closing, CLOSE_SECONDS)
+    except Exception as error:  # noqa: BLE001 - logged; the process or its loop is about to end anyway
+        logging.getLogger("loops_tui.loops").warning("closing the %s failed: %s", what, error)
 
 
 class _OtherSampling:

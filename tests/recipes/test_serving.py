@@ -11,6 +11,7 @@ import pytest
 from baseten.loops import SamplingClient
 from baseten.loops.sampling_client import LocalDeployment
 
+from engine.loops import session
 from engine.loops.serving import CALLS_AT_ONCE, ServedPolicy, another
 
 
@@ -110,3 +111,32 @@ async def test_a_client_that_never_becomes_ready_is_closed_with_the_session(
     for _, closing in served.closers():
         await closing
     assert {*closed} == {first, late}
+
+
+async def test_a_session_ends_its_clients_beside_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each may take its time where the network is away."""
+    together, ended = asyncio.Barrier(3), []
+
+    async def aclose(client: SamplingClient) -> None:
+        await together.wait()
+        ended.append(client)
+
+    class Trainer:
+        run_id = "r"
+
+        async def aclose(self) -> None:
+            ended.append("trainer")
+
+        def close(self) -> None:
+            ended.append("thread")
+
+    monkeypatch.setattr(SamplingClient, "aclose", aclose)
+    monkeypatch.setattr(session, "CLOSE_SECONDS", 30.0)
+    connected = session.LoopsSession(Trainer(), session.SessionSettings("m", 8, "r"), None)
+    await connected._served.serve(make_client(), 0)
+    async with AsyncExitStack() as calls:
+        for _ in range(2 * CALLS_AT_ONCE + 1):
+            await calls.enter_async_context(connected._served.calling())
+    async with asyncio.timeout(20):
+        await connected.close()
+    assert (len(set(ended)), ended[3:]) == (5, ["trainer", "thread"])
