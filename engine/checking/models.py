@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
 
 LOOPS_SECONDS = 15.0  # the longest wait for Loops' answer
 _BASE_MODEL = "model.base_model"
+_KEY, _ALIKE = "BASETEN_API_KEY", 0.8
+
+
+def _ratio(one: str, other: str) -> float:
+    return difflib.SequenceMatcher(None, one, other).ratio()
 
 
 def check_local_model(project: Project, report: CheckReport) -> None:
@@ -86,13 +92,15 @@ async def check_loops_model(project: Project, report: CheckReport) -> None:
     from engine.checking.rendering import load_ahead
     from engine.loops.errors import LoopsError
 
-    key = project.environ.get("BASETEN_API_KEY", "").strip()
+    key = project.environ.get(_KEY, "").strip()
     if not key:
+        alike = (name for name in project.environ if name != _KEY and _ratio(name.upper(), _KEY) > _ALIKE)
+        instead = "".join(f"; {name} is" for name in alike)
         report.add(
             Severity.ERROR,
             project.loaded.problem(
                 "compute.scope",
-                "BASETEN_API_KEY is not set, and a run on Baseten needs it",
+                f"{_KEY} is not set, and a run on Baseten needs it{instead}",
                 "Set it in the environment or in a .env file beside the config or in the working directory; or set "
                 "[compute] scope = 'local' with a local model",
             ),
@@ -103,7 +111,7 @@ async def check_loops_model(project: Project, report: CheckReport) -> None:
             Severity.ERROR,
             project.loaded.problem(
                 "compute.scope",
-                "BASETEN_API_KEY holds a character that no key has, such as a space, a quote or a bracket",
+                f"{_KEY} holds a character that no key has, such as a space, a quote or a bracket",
                 "Set it to the key itself, as the workspace's settings show it",
             ),
         )

@@ -137,7 +137,9 @@ def _explain_one(detail: ErrorDetails, model: type[BaseModel]) -> Problem:
     if kind in _WANTED:
         if _WANTED[kind] == "a table" and isinstance(given, list):
             return Problem(f"{named(key)} must be a table, not a list", key=key, remedy=_ONE_TABLE)
-        return Problem(f"{named(key)} must be {_WANTED[kind]}, not {show(given)}", key=key)
+        inline = _WANTED[kind] == "a table" and isinstance(given, str) and given.startswith("{")
+        remedy = "Write it as TOML does: { key = value }" if inline else None
+        return Problem(f"{named(key)} must be {_WANTED[kind]}, not {show(given)}", key=key, remedy=remedy)
     limits = {
         "greater_than": ("more than", "gt"),
         "greater_than_equal": ("at least", "ge"),

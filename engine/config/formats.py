@@ -55,6 +55,14 @@ def single_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return fields
 
 
+#: What the parser says of a text in quotes, and what helps.
+_TEXT = {
+    "Invalid \\escape": "Write two backslashes",
+    "Invalid control character at": "Write it as an escape, such as \\t or \\n",
+    "Unterminated string starting at": "Close the quote; a line's end inside a text is written \\n",
+}
+
+
 def json_remedy(error: json.JSONDecodeError, otherwise: str) -> str:
     """What was probably meant where JSON goes wrong."""
     rest = error.doc[error.pos :].lstrip()
@@ -62,6 +70,14 @@ def json_remedy(error: json.JSONDecodeError, otherwise: str) -> str:
         return "JSON has no comments: remove it"
     if rest.startswith("'"):
         return 'JSON takes "double quotes" only'
+    if rest[:1] in ("\u201c", "\u201d", "\u2018", "\u2019"):
+        return "Use straight quotes"
+    if rest.startswith("```"):
+        return "Remove the marks of Markdown"
+    if error.msg.startswith("Expecting property name") and re.match(r"[A-Za-z_]", rest):
+        return "Put each key in double quotes"
+    if error.msg in _TEXT:
+        return _TEXT[error.msg]
     if re.match(r"(True|False|None)\b", rest):
         return "JSON writes true, false and null"
     if "trailing comma" in error.msg or (rest[:1] in ("}", "]") and error.msg.startswith("Expecting")):

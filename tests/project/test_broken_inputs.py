@@ -195,6 +195,11 @@ BROKEN: dict[str, tuple[Change, str]] = {
     # files
     "no such tasks file": (gone("tasks.jsonl"), "no such tasks file"),
     "a pattern of tasks": (config('"tasks.jsonl"', '"*.jsonl"'), "train.toml:"),
+    "tasks with bare keys": (tasks('{question: "a"}\n'), "Put each key in double quotes"),
+    "tasks in curly quotes": (tasks("{\u201cquestion\u201d: 3}\n"), "Use straight quotes"),
+    "a path of Windows in a task": (tasks('{"question": "C:\\Users"}\n'), "Write two backslashes"),
+    "a tab in a task's text": (tasks('{"question": "a\tb"}\n'), "Write it as an escape, such as \\t"),
+    "a task that ends too soon": (tasks('{"question": "a}\n'), "Close the quote"),
     "a comma after each task": (tasks('{"question": "a"},\n'), "Remove the comma"),
     "an empty tasks file": (tasks("\n"), "holds no task"),
     "tasks that are no JSON": (tasks('{"question": "a"}\nquestion b\n'), ":2"),

@@ -32,6 +32,7 @@ OVERRIDES: dict[str, tuple[Any, str]] = {
     "a key at the top": (["max_steps=3"], "[training]"),
     "an option instead of an override": (["--training.max_steps=3"], "override --training.max_steps: "),
     "a table's name in brackets": (["[training]max_steps=3"], "names no key"),
+    "a table as JSON writes it": (['runtime.config.options={"turns": 3}'], "{ key = value }"),
     "a hostile key": (["training.\x1b[2J=1"], "\\x1b[2J"),
     "a hostile value": (["training.max_steps=\x1b[2J"], "\\x1b[2J"),
     "two lines": (["training.max_steps=3\nx = 1"], "\\n"),

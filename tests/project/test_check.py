@@ -193,7 +193,9 @@ async def test_a_model_that_loops_does_not_offer(
 
 @pytest.mark.usefixtures("no_hub")
 async def test_a_wrong_key_and_no_key(make: Make, loops_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "BASETEN_API_KEY is not set" in errors(await on_baseten(make, loops_url))[0]
+    monkeypatch.setenv("baseten_key", "right-key")
+    told = errors(await on_baseten(make, loops_url))
+    assert "BASETEN_API_KEY is not set, and a run on Baseten needs it; baseten_key is." in told[0]
     for placeholder in ("<your key>", "'quoted'", "kéy", "two words"):
         monkeypatch.setenv("BASETEN_API_KEY", placeholder)
         told = errors(await on_baseten(make, loops_url))
