@@ -16,7 +16,7 @@ from tests.engine.async_story import ASYNC, GROUPS, Story
 from tests.engine.resumable import Told, make_project, train, until_step
 from tests.engine.test_hand_over import until_done
 
-LONG = "training.max_steps=200"
+LONG = "training.max_steps=5000"
 
 
 async def ask(store: Store, run_id: str, kind: str) -> CommandRow:

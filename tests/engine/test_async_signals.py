@@ -26,7 +26,7 @@ def test_no_step_is_lost_and_no_group_trained_twice(
     tmp_path: Path, number: int, status: int, state: RunState
 ) -> None:
     config = make_project(tmp_path)
-    sets = (*ASYNC, "output.checkpoint_every=2", "training.max_steps=200")
+    sets = (*ASYNC, "output.checkpoint_every=2", "training.max_steps=5000")
     running = started(tmp_path, "run", str(config), *(f"--set={each}" for each in sets))
     said = said_until(running, "checkpoint step-000004 is saved")
     running.send_signal(number)

@@ -11,6 +11,9 @@ from engine.store import Store
 from engine.store.rows import RunRow, RunState
 from tests.engine.resumable import make_project, until_step
 
+STEPS = 16
+"""More than pass between the look that sees the first one done and the hand-over, on a busy machine."""
+
 
 async def until_done(store: Store, run_id: str) -> RunRow:
     reader = store.reader()
@@ -27,7 +30,7 @@ async def test_a_run_goes_on_in_a_process_of_its_own(tmp_path: Path) -> None:
     config = make_project(tmp_path)
     here = RunsHere(tmp_path)
     try:
-        run_id = await asyncio.to_thread(here.start, config, ["training.max_steps=8"])
+        run_id = await asyncio.to_thread(here.start, config, [f"training.max_steps={STEPS}"])
         with Store.open(tmp_path) as store:
             await until_step(store, 1)
             await asyncio.to_thread(here.hand_over, run_id, 90.0)
@@ -40,7 +43,7 @@ async def test_a_run_goes_on_in_a_process_of_its_own(tmp_path: Path) -> None:
             whys = {checkpoint.why for checkpoint in store.reader().checkpoints(run_id)}
     finally:
         await asyncio.to_thread(here.close)
-    assert (row.state, row.step, row.error) == (RunState.DONE, 8, None)
+    assert (row.state, row.step, row.error) == (RunState.DONE, STEPS, None)
     assert whys == {"hand-over", "end"}
     steps = (Path(row.run_dir) / "steps.jsonl").read_text().splitlines()
-    assert [json.loads(line)["step"] for line in steps] == list(range(1, 9))
+    assert [json.loads(line)["step"] for line in steps] == list(range(1, STEPS + 1))

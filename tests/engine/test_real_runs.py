@@ -71,7 +71,7 @@ def test_a_server_that_dies_in_mid_run_ends_it_with_one_sentence(tmp_path: Path)
         "run",
         "examples/in_process_direct/train.toml",
         "--json",
-        "--set=training.max_steps=500",
+        "--set=training.max_steps=5000",
         "--set=training.max_consecutive_unusable_groups=5000",
     )
     said = said_until(running, "step 1/")

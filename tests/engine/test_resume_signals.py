@@ -27,7 +27,7 @@ def test_it_goes_on_in_another_process(
 ) -> None:
     config = make_project(tmp_path)
     running = started(
-        tmp_path, "run", str(config), "--set=output.checkpoint_every=2", "--set=training.max_steps=40"
+        tmp_path, "run", str(config), "--set=output.checkpoint_every=2", "--set=training.max_steps=5000"
     )
     said = said_until(running, "checkpoint step-000002 is saved")
     running.send_signal(number)
