@@ -55,6 +55,10 @@ class QueryLine(TextLine):
 
     def __init__(self) -> None:
         super().__init__(placeholder="words in transcripts", id="query", compact=True, select_on_focus=False)
+        self.found_any = False  # hits to go to
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return self.found_any if action == "hits" else super().check_action(action, parameters)
 
     def action_hits(self) -> None:
         self.post_message(self.Leaving())
@@ -151,6 +155,7 @@ class SearchScreen(FedScreen):
         self._show_details()
         path = [self.app.project_dir.name or "/", *([name] if self._within and name else []), "Search"]
         self.query_one(TopLine).write(path)
+        self.query_one(QueryLine).found_any = bool(table.items)
         self.refresh_bindings()
 
     def _show_details(self) -> None:
@@ -178,8 +183,7 @@ class SearchScreen(FedScreen):
         self.app.poke()
 
     def on_query_line_leaving(self, _: QueryLine.Leaving) -> None:
-        if self.table.items:
-            self.table.focus()
+        self.table.focus()
 
     def on_virtual_table_moved(self, event: VirtualTable.Moved) -> None:
         self._show_details()

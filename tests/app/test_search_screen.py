@@ -80,8 +80,11 @@ async def test_from_a_run_only_that_run_is_searched_at_first(told: Path) -> None
         await until_shown(pilot, app, "In this run", "tool_agent")
         await pilot.press(*keys("platypus"))
         await until_shown(pilot, app, "No transcript of run tool_agent holds “platypus”")
+        await until(
+            pilot, lambda: "To the hits" not in screen_text(app), "no key for hits that are not there"
+        )
         await pilot.press("ctrl+t")
-        await until_shown(pilot, app, "In the whole project", "1 hit in", "other_agent")
+        await until_shown(pilot, app, "In the whole project", "1 hit in", "other_agent", "To the hits")
         await pilot.press("ctrl+t")
         await until_shown(pilot, app, "No transcript of run tool_agent")
         await pilot.press("escape")
