@@ -65,11 +65,15 @@ import sys
 from engine.loops.sdk import ready_sdk
 ready_sdk()
 from baseten.loops import ServiceClient, TrainingClient, training_client
-assert "wandb" not in sys.modules, "it is imported"
+assert not {"wandb", "baseten.client"} & set(sys.modules), "it is imported"
 stand_in = training_client.wandb
 import wandb
 assert wandb is not stand_in and wandb.__file__, "whoever wants it gets the stand-in"
 assert stand_in.init is wandb.init, "the SDK's own use of it fails"
+stand_in = training_client._checkpoint_download
+from baseten.loops import _checkpoint_download
+assert _checkpoint_download is not stand_in, "whoever wants it gets the stand-in"
+assert stand_in.download is _checkpoint_download.download, "the SDK's own use of it fails"
 """
 
 
