@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -35,7 +36,7 @@ def load_ahead() -> None:
 
 async def check_rendering(project: Project, report: CheckReport) -> None:
     """Load the renderer as a run would and open a conversation with it."""
-    from engine.policy.rendering import RenderingError, load_renderer
+    from engine.policy.rendering import load_renderer
 
     model = project.config.model
     source = project.tokenizer_source
@@ -50,25 +51,10 @@ async def check_rendering(project: Project, report: CheckReport) -> None:
         opened = renderer.open([{"role": "user", "content": "Hello."}], None)
         return renderer, len(opened), _second_turn(renderer, opened)
 
-    key = _key_at_fault(project)
-    if (unreachable := await _hub_problem(project, source)) is not None:
-        report.add(Severity.ERROR, project.loaded.problem(key, unreachable, _LOCAL_TOKENIZER))
+    found = await load_bounded(project, report, probe)
+    if found is None:
         return
-    try:
-        renderer, prompt_tokens, second_turn = await run_bounded(probe, LOAD_SECONDS)
-    except RenderingError as error:
-        report.add(Severity.ERROR, rendering_problem(project, error))
-        return
-    except TimeoutError:
-        report.add(
-            Severity.ERROR,
-            project.loaded.problem(
-                key,
-                f"the tokenizer of {source!r} was not there after {LOAD_SECONDS:.0f} s",
-                _LOCAL_TOKENIZER,
-            ),
-        )
-        return
+    renderer, prompt_tokens, second_turn = found
     if prompt_tokens >= model.max_seq_len:
         report.add(
             Severity.ERROR,
@@ -80,6 +66,24 @@ async def check_rendering(project: Project, report: CheckReport) -> None:
     report.lines.append(f"Renderer: {renderer.name} ({renderer.how})")
     report.lines.append("Images: not supported; a message that holds one fails its attempt")
     report.lines.append(f"Second turn: {second_turn}")
+
+
+async def load_bounded[T](project: Project, report: CheckReport, load: Callable[[], T]) -> T | None:
+    """What ``load`` makes with the tokenizer, in a thread; None, and the reason in the report, where it cannot be had."""
+    from engine.policy.rendering import RenderingError
+
+    source, key = project.tokenizer_source, _key_at_fault(project)
+    if (unreachable := await _hub_problem(project, source)) is not None:
+        report.add(Severity.ERROR, project.loaded.problem(key, unreachable, _LOCAL_TOKENIZER))
+        return None
+    try:
+        return await run_bounded(load, LOAD_SECONDS)
+    except RenderingError as error:
+        report.add(Severity.ERROR, _rendering_problem(project, error))
+    except TimeoutError:
+        late = f"the tokenizer of {source!r} was not there after {LOAD_SECONDS:.0f} s"
+        report.add(Severity.ERROR, project.loaded.problem(key, late, _LOCAL_TOKENIZER))
+    return None
 
 
 #: What may come after a reply, and its name in the report.
@@ -130,7 +134,7 @@ async def _hub_problem(project: Project, source: str) -> str | None:
     return None
 
 
-def rendering_problem(project: Project, error: RenderingError) -> Problem:
+def _rendering_problem(project: Project, error: RenderingError) -> Problem:
     """Why there is no tokenizer or renderer for the model, at the key that is to be changed."""
     key = error.key or _key_at_fault(project)
     return project.loaded.problem(key, str(error), _remedy(project, key))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.checking.rendering import rendering_problem
+from engine.checking.rendering import load_bounded
 from engine.config.data_files import data_file_problems, expand, foreign_file_problems
 from engine.config.problems import Problem
 from engine.config.report import CheckReport, Severity
@@ -30,8 +31,6 @@ OPEN, CLOSE = "⟦", "⟧"
 
 async def check_data(project: Project, report: CheckReport, told: Callable[[str], None]) -> None:
     """Render every row, as a run would, and report on it. ``told`` hears how far it is."""
-    from engine.policy.rendering import RenderingError
-
     problems = data_file_problems(project.sft.data)
     problems += await asyncio.to_thread(foreign_file_problems, project.sft.data) if not problems else []
     for problem in problems:
@@ -40,9 +39,13 @@ async def check_data(project: Project, report: CheckReport, told: Callable[[str]
         )
     if problems:
         return
+    if any(finding.key == "model.base_model" for finding in report.findings):
+        return  # the tokenizer of a model that is not there says nothing
+    renderer = await load_bounded(project, report, functools.partial(sft_renderer, project))
+    if renderer is None:
+        return
     stopped = threading.Event()
     try:
-        renderer = await asyncio.to_thread(sft_renderer, project)
         report.lines.append(f"Renderer: {renderer.name} ({renderer.how})")
         train = await asyncio.to_thread(_prepared, project, "train", renderer, told, stopped)
         _tell(project, "train", train, report)
@@ -50,9 +53,6 @@ async def check_data(project: Project, report: CheckReport, told: Callable[[str]
             held_out = await asyncio.to_thread(_prepared, project, "validation", renderer, told, stopped)
             _tell(project, "validation", held_out, report)
             await asyncio.to_thread(_check_held_out, project, train, held_out, report)
-    except RenderingError as error:
-        report.add(Severity.ERROR, rendering_problem(project, error))
-        return
     except OSError as error:
         text, remedy = f"the data cannot be prepared: {error}", "See to it that .loops can be written"
         report.add(Severity.ERROR, project.loaded.problem("data.train", text, remedy))

@@ -54,6 +54,7 @@ DATA: dict[str, tuple[str | bytes, str]] = {
     ),
     "a key twice": ('{"messages": [], ' + ROW[1:], "the key 'messages' stands twice"),
     "both formats": ('{"input_ids": [1, 2], ' + ROW[1:], "both 'messages' and 'input_ids'"),
+    "tools of an older format": (ROW[:-1] + ', "functions": [{"name": "f"}]}', "write 'tools'"),
     "another tool's format": ('{"conversations": [{"from": "human", "value": "hi"}]}', "but 'conversations'"),
     "a call of an older format": (
         ROW.replace('"yo"', '"yo", "function_call": {"name": "f", "arguments": "{}"}'),
@@ -167,6 +168,30 @@ async def test_a_link_that_leads_nowhere_is_told_as_one(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").symlink_to("gone.jsonl")
     [finding] = await errors_of(tmp_path)
     assert finding.remedy == "It is a link to gone.jsonl, which leads nowhere"
+
+
+@pytest.mark.parametrize(
+    ("model", "told"),
+    [
+        ("nobody/has-this", "must be downloaded, and http://127.0.0.1:9 cannot be reached"),
+        ("loops-demo-1m", "runs on this machine only"),
+    ],
+)
+async def test_a_model_that_cannot_be_had_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str, told: str
+) -> None:
+    """And at once: the hub's own client would try for minutes."""
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    text = CONFIG.replace('"local"', '"serverless"').replace("loops-demo-1m", model)
+    (tmp_path / "sft.toml").write_text(text)
+    (tmp_path / "train.jsonl").write_text(f"{ROW}\n{ROW}\n")
+    project = load(tmp_path / "sft.toml", working_dir=tmp_path)
+    report = await project.check(loops=model == "loops-demo-1m")
+    project.close()
+    [finding] = report.findings
+    assert told in finding.text
+    assert (finding.key, finding.line) == ("model.base_model", 5)
 
 
 async def test_its_cost_is_told_and_held_against_the_budget(tmp_path: Path) -> None:

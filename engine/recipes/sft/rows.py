@@ -128,6 +128,10 @@ def parse_row(line: bytes) -> ChatRow | TokenRow:
         raise RowRefused(Reason.MALFORMED, "the line is no JSON object")
     if _SURROGATE.search(line) and _half_a_character(fields):
         raise RowRefused(Reason.MALFORMED, "the line holds half of a surrogate pair, which is no character")
+    if "messages" in fields and "functions" in fields:
+        raise RowRefused(
+            Reason.MALFORMED, "'functions' are of an older format, and would go unread; write 'tools'"
+        )
     if "messages" in fields and "input_ids" in fields:
         raise RowRefused(
             Reason.MALFORMED, "the line has both 'messages' and 'input_ids': which of them is trained?"
