@@ -9,9 +9,9 @@ from typing import Any
 
 from engine.loops.errors import LoopsError, LoopsUnavailable, explain, sample_failure
 from engine.loops.management import LoopsManagement
-from engine.loops.releasing import release_calls
 from engine.loops.sampling import SamplingSettings, exact_completion, sampling_params
 from engine.loops.sdk import ready_sdk
+from engine.loops.serving import ServedPolicy
 from engine.loops.session import LOCAL_READY_SECONDS, on_loopback
 from engine.policy.tokens import Completion
 
@@ -36,8 +36,8 @@ class PinnedSampler:
     def __init__(
         self, client: Any, settings: SamplingSettings, url: str | None, api_key: str | None = None
     ) -> None:
-        release_calls(client)
-        self._client, self._settings, self._url, self._api_key = client, settings, url, api_key
+        self._served = ServedPolicy()
+        self._settings, self._url, self._api_key = settings, url, api_key
         # The SDK keeps where a sampler runs to itself, and offers no end of it.
         deployment = client._deployment
         self._model_id: str | None = getattr(deployment, "model_id", None)
@@ -81,7 +81,13 @@ class PinnedSampler:
                 )
             except Exception as error:
                 raise LoopsUnavailable(explain(error, "opening a sampler", url)) from error
-            return cls(client, settings, url, api_key)
+            sampler = cls(client, settings, url, api_key)
+            try:
+                await sampler._served.serve(client, 0)
+            except Exception as error:
+                await sampler._let_go()
+                raise LoopsUnavailable(explain(error, "opening a sampler", url)) from error
+            return sampler
 
         opening = asyncio.create_task(provision())
         try:
@@ -90,9 +96,7 @@ class PinnedSampler:
             # The request is under way in a thread that nobody can stop: what it makes must not be left to bill.
             await asyncio.wait({opening}, timeout=OPEN_SECONDS)
             if opening.done() and not opening.cancelled() and opening.exception() is None:
-                left = await opening.result().close()
-                if left is not None:
-                    log.error("%s", left)
+                await opening.result()._let_go()
             raise
 
     def use_sampling(self, settings: SamplingSettings) -> None:
@@ -109,22 +113,20 @@ class PinnedSampler:
         """Raises SampleFailed or LoopsUnavailable, as a session's ``sample``."""
         from baseten.loops import ModelInput
 
-        try:
-            response = await self._client.sample_async(
-                ModelInput.from_ints(list(prompt)),
-                sampling_params=sampling_params(self._settings, max_tokens, seed),
-                affinity_key=affinity_key,
-            )
-        except Exception as error:
-            raise sample_failure(error, self._url) from error
+        async with self._served.calling() as client:
+            try:
+                response = await client.sdk.sample_async(
+                    ModelInput.from_ints(list(prompt)),
+                    sampling_params=sampling_params(self._settings, max_tokens, seed),
+                    affinity_key=affinity_key,
+                )
+            except Exception as error:
+                raise sample_failure(error, self._url) from error
         return exact_completion(response.sequences[0], None)
 
     async def close(self) -> str | None:
-        """Close the client and end the sampler. Never raises: a sentence where it may still bill, else None."""
-        try:
-            await asyncio.wait_for(self._client.aclose(), CLOSE_SECONDS)
-        except Exception as error:  # noqa: BLE001 - the sampler's end below is what matters
-            log.warning("closing the sampling client failed: %s", error)
+        """Close the clients and end the sampler. Never raises: a sentence where it may still bill, else None."""
+        await self._served.close()
         if self._model_id is None or self._deployment_id is None:
             return None
         try:
@@ -136,3 +138,9 @@ class PinnedSampler:
                 f"be ended and may still bill: {error or 'no answer'}"
             )
         return None
+
+    async def _let_go(self) -> None:
+        """Nobody gets it: what may still bill is told in the log."""
+        left = await self.close()
+        if left is not None:
+            log.error("%s", left)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import pickle
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager, suppress
 from functools import lru_cache
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 from engine.loops.releasing import release_calls
 
 CALLS_AT_ONCE = 8
+CLOSE_SECONDS = 10.0
 
 
 class ServingClient:
@@ -26,6 +27,9 @@ class ServingClient:
     def __init__(self, sdk: Any, step: int) -> None:
         self.sdk, self.step = sdk, step
         self.calls = 0
+
+    async def close(self) -> None:
+        await closed("sampling client", self.sdk.aclose())
 
 
 class _Policy:
@@ -116,20 +120,25 @@ class ServedPolicy:
             self._steps[version] = client.step
         return self._steps.get(version, client.step)
 
-    def closers(self) -> list[tuple[str, Any]]:
-        """What ends all clients, for the session's end."""
+    async def close(self) -> None:
+        """Close all clients, beside each other: where the network is away, each of dozens takes as long as it may."""
         policies = [*self._earlier, *([self._current] if self._current is not None else [])]
-        return [("sampling client", client.sdk.aclose()) for policy in policies for client in policy.clients]
+        await asyncio.gather(*(client.close() for policy in policies for client in policy.clients))
 
     async def _retire(self, policy: _Policy) -> None:
         if policy not in self._earlier or policy.calls:
             return
         self._earlier.discard(policy)
         for client in policy.clients:
-            try:
-                await client.sdk.aclose()
-            except Exception as error:  # noqa: BLE001 - nothing is sampled with it any more
-                logging.getLogger("loops_tui.loops").warning("closing a sampling client failed: %s", error)
+            await client.close()
+
+
+async def closed(what: str, closing: Awaitable[None]) -> None:
+    """Await the end of something that nothing is done with any more: bounded, and never raises."""
+    try:
+        await asyncio.wait_for(closing, CLOSE_SECONDS)
+    except Exception as error:  # noqa: BLE001 - logged: an end is not the place to fail
+        logging.getLogger("loops_tui.loops").warning("closing the %s failed: %s", what, error)
 
 
 def another(sdk: Any) -> Any | None:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,12 +20,11 @@ from engine.loops.policy_gradient import TrainResult, train_policy
 from engine.loops.sampling import SamplingSettings, exact_completion, sampling_params
 from engine.loops.saving import Saving
 from engine.loops.sdk import ready_sdk
-from engine.loops.serving import ServedPolicy
+from engine.loops.serving import ServedPolicy, closed
 from engine.policy.tokens import Completion, Sampler
 
 #: The SDK bounds readiness, retries and polling by one number; a session's set-up gets this much, in seconds.
 LOCAL_READY_SECONDS = 120.0
-CLOSE_SECONDS = 10.0
 #: A publish that failed is made again after so many seconds each: the weights are the same, so nothing is done twice.
 PUBLISH_AGAIN_SECONDS = (1.0, 5.0)
 
@@ -325,17 +323,9 @@ class LoopsSession:
 
     async def close(self) -> None:
         """Close all clients; bounded, and never raises: a run's end is not the place to fail."""
-        # Beside each other: where the network is away, each of dozens may take as long as it may.
-        await asyncio.gather(*(_closed(what, closing) for what, closing in self._served.closers()))
-        await _closed("training client", self._training.aclose())
-        await _closed("training client's thread", asyncio.to_thread(self._training.close))
-
-
-async def _closed(what: str, closing: Awaitable[None]) -> None:
-    try:
-        await asyncio.wait_for(closing, CLOSE_SECONDS)
-    except Exception as error:  # noqa: BLE001 - logged; the process or its loop is about to end anyway
-        logging.getLogger("loops_tui.loops").warning("closing the %s failed: %s", what, error)
+        await self._served.close()
+        await closed("training client", self._training.aclose())
+        await closed("training client's thread", asyncio.to_thread(self._training.close))
 
 
 class _OtherSampling:

@@ -347,8 +347,7 @@ async def measure(directory: Path, attempts: int, turns: int, rounds: int) -> di
                 found.setdefault(name, []).append(await timed(way, calls))
         for client in (alone, *several):
             await client.aclose()
-        for _, closing in engine.session._served.closers():
-            await closing
+        await engine.session._served.close()
     project.close()
     lengths = [len(prompt) for each in prompts for prompt in each]
 

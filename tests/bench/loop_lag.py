@@ -66,8 +66,7 @@ async def measure(directory: Path, attempts: int, turns: int) -> dict[str, Any]:
         await engine.step()
         wall, cpu = time.monotonic() - wall, time.process_time() - cpu
         watching.cancel()
-        for _, closing in engine.session._served.closers():
-            await closing
+        await engine.session._served.close()
     project.close()
     figures = {f"{name.removeprefix('loop_lag_')}_ms": 1000 * value for name, value in lag.read().items()}
     return {

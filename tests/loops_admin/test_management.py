@@ -18,10 +18,11 @@ from engine.loops.deploying import (
     usable_name,
 )
 from engine.loops.ending import deactivate
-from engine.loops.errors import LoopsError
+from engine.loops.errors import LoopsError, LoopsUnavailable
 from engine.loops.management import InstanceType, LoopsManagement, OutcomeUnknown, UnknownToLoops
 from engine.loops.pinned import PinnedSampler
 from engine.loops.sampling import SamplingSettings
+from engine.loops.serving import ServedPolicy
 from tests.local_loops.conftest import new_trainer
 from tests.local_loops.server_process import ServerProcess
 from tests.loops_admin.odd_server import Answer, Asked, OddServer
@@ -172,6 +173,21 @@ async def test_what_a_sampler_still_generates_is_refused_when_it_ends(
             await loops.deactivate_sampler(made["model_id"], made["deployment_id"])
         refused = await running
     assert refused.json()["error"] == f"sampler {made['id']} is deactivated"
+
+
+async def test_a_sampler_that_cannot_be_served_from_is_ended(
+    server: ServerProcess, trained: TrainingClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def serve(*_: object) -> None:
+        raise TimeoutError("it is not ready")
+
+    monkeypatch.setattr(ServedPolicy, "serve", serve)
+    with pytest.raises(LoopsUnavailable, match="it is not ready"):
+        await PinnedSampler.open(
+            url=server.url, api_key=server.key, settings=SamplingSettings(), base_model="tiny"
+        )
+    async with LoopsManagement(server.url, server.key) as loops:
+        assert (await loops.samplers())[0].state == "INACTIVE"
 
 
 async def test_a_sampler_that_cannot_be_ended_says_what_bills(odd: OddServer, server: ServerProcess) -> None:

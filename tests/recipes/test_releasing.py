@@ -48,14 +48,15 @@ async def of_a_run(url: str) -> AsyncIterator[Sampler]:
     session = LoopsSession(SimpleNamespace(run_id="r"), SessionSettings("loops-demo-1m", 8, "r"), url)
     await session._served.serve(open_client(url), 0)
     yield session
-    for _, closing in session._served.closers():
-        await closing
+    await session._served.close()
 
 
 @asynccontextmanager
 async def of_fixed_weights(url: str) -> AsyncIterator[Sampler]:
     """As a checkpoint's evaluation samples."""
-    sampler = PinnedSampler(open_client(url), SamplingSettings(), url)
+    client = open_client(url)
+    sampler = PinnedSampler(client, SamplingSettings(), url)
+    await sampler._served.serve(client, 0)
     yield sampler
     await sampler.close()
 

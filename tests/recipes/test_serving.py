@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 from baseten.loops import SamplingClient
+from baseten.loops.models import SampledSequence, SampleResponse
 from baseten.loops.sampling_client import LocalDeployment
 
-from engine.loops import session
+from engine.loops import serving, session
+from engine.loops.pinned import PinnedSampler
+from engine.loops.sampling import SamplingSettings
 from engine.loops.serving import CALLS_AT_ONCE, ServedPolicy, another
 
 
@@ -52,8 +55,7 @@ async def test_all_clients_of_an_earlier_policy_end_with_its_last_call(
         await served.serve(make_client(), 1)
         assert closed == []
     assert closed == [given[0].sdk, given[-1].sdk]
-    for _, closing in served.closers():
-        await closing
+    await served.close()
     assert len(closed) == 3
 
 
@@ -108,8 +110,7 @@ async def test_a_client_that_never_becomes_ready_is_closed_with_the_session(
         await served.serve(late, 1)
     async with served.calling() as client:
         assert client.sdk is first
-    for _, closing in served.closers():
-        await closing
+    await served.close()
     assert {*closed} == {first, late}
 
 
@@ -131,7 +132,7 @@ async def test_a_session_ends_its_clients_beside_each_other(monkeypatch: pytest.
             ended.append("thread")
 
     monkeypatch.setattr(SamplingClient, "aclose", aclose)
-    monkeypatch.setattr(session, "CLOSE_SECONDS", 30.0)
+    monkeypatch.setattr(serving, "CLOSE_SECONDS", 30.0)
     connected = session.LoopsSession(Trainer(), session.SessionSettings("m", 8, "r"), None)
     await connected._served.serve(make_client(), 0)
     async with AsyncExitStack() as calls:
@@ -140,3 +141,31 @@ async def test_a_session_ends_its_clients_beside_each_other(monkeypatch: pytest.
     async with asyncio.timeout(20):
         await connected.close()
     assert (len(set(ended)), ended[3:]) == (5, ["trainer", "thread"])
+
+
+async def test_a_sampler_of_fixed_weights_has_as_many_clients_as_its_calls_fill(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls, used, closed = 2 * CALLS_AT_ONCE + 1, set[SamplingClient](), set[SamplingClient]()
+    together = asyncio.Barrier(calls)
+
+    async def sample(client: SamplingClient, *_: Any, **__: Any) -> SampleResponse:
+        used.add(client)
+        await together.wait()
+        return SampleResponse(sequences=[SampledSequence(tokens=[1], logprobs=[-0.5])])
+
+    async def aclose(client: SamplingClient) -> None:
+        closed.add(client)
+
+    monkeypatch.setattr(SamplingClient, "sample_async", sample)
+    monkeypatch.setattr(SamplingClient, "aclose", aclose)
+    client = make_client()
+    sampler = PinnedSampler(client, SamplingSettings(), None)
+    await sampler._served.serve(client, 0)
+    async with asyncio.timeout(30):
+        await asyncio.gather(
+            *(sampler.sample([1], max_tokens=1, seed=None, affinity_key=None) for _ in range(calls))
+        )
+    assert len(used) == 3
+    assert await sampler.close() is None
+    assert closed == used
