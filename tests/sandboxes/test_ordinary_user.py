@@ -37,7 +37,17 @@ def test_isolation_as_an_ordinary_user(tmp_path_factory: pytest.TempPathFactory)
     hidden = next((p for p in reversed(base.parents) if not os.stat(p).st_mode & 0o001), None)
     place = Path(f"/tmp/loops-tui-nobody-{os.getpid()}")
     words = ["unshare", "-m", "sh", "-c", _SCRIPT, "x", str(hidden or ""), str(base if hidden else "")]
-    pytest_words = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-x", "--timeout=250"]
+    pytest_words = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-n",
+        "0",
+        "-p",
+        "no:cacheprovider",
+        "-x",
+        "--timeout=250",
+    ]
     done = subprocess.run(
         [*words, *pytest_words, f"--basetemp={place}", "tests/sandboxes/test_isolation.py"],
         cwd=repository,
