@@ -15,7 +15,7 @@ from textual.css.query import NoMatches
 from textual.screen import Screen
 from textual.widget import MountError
 
-from loops_tui.why_not import TellingApp
+from loops_tui.asking import AskingApp
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ OPENING_SECONDS = 5.0
 """How long a screen may take to open before one that was left meanwhile is taken apart all the same."""
 
 
-class EndingApp[ResultT](TellingApp[ResultT]):
+class EndingApp[ResultT](AskingApp[ResultT]):
     """An app that can be left at any moment, also while a screen is being opened."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

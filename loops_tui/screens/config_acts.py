@@ -182,6 +182,8 @@ class ConfigActs:
         self._start(document)
 
     def _start(self, document: Document) -> None:
+        if self.starting:  # the key was pressed again while the first press still looked at the file
+            return
         bills = billing(document)
         app = self._screen.app
 

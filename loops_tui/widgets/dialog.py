@@ -29,12 +29,12 @@ class Dialog[ResultT](ModalScreen[ResultT | None], LeftOnce[ResultT | None]):
 
     def __init__(self, title: str, lines: Sequence[str], classes: str | None = None) -> None:
         super().__init__(classes=classes)
-        self._title = title
+        self.title_shown = title
         self._said = list(lines)
 
     def compose_said(self) -> ComposeResult:
         """The title and the lines, wrapped."""
-        yield Static(safe_rich(self._title, limit=200), id="title", markup=False)
+        yield Static(safe_rich(self.title_shown, limit=200), id="title", markup=False)
         for line in self._said:
             text = safe_rich(line, limit=600)
             text.no_wrap = False

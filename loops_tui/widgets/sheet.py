@@ -27,12 +27,12 @@ class Sheet(ModalScreen[None], LeftOnce[None]):
 
     def __init__(self, title: str, lines: Sequence[Line]) -> None:
         super().__init__()
-        self._title = title
+        self.title_shown = title
         self._lines = lines
 
     def compose(self) -> ComposeResult:
         with Vertical() as sheet:
-            sheet.border_title = self._title
+            sheet.border_title = self.title_shown
             sheet.border_subtitle = "esc closes"
             yield SpanView(id="sheet")
 

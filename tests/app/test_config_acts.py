@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 import shutil
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,16 @@ from loops_tui.app import LoopsApp
 from loops_tui.link import make_hosting, open_store
 from loops_tui.screens.config_editor import ConfigEditor
 from loops_tui.widgets.confirm import Ask
-from tests.app.conftest import SIZES, FakeHosting, make_app, screen_text, until, until_shown, until_told
+from tests.app.conftest import (
+    SIZES,
+    WAIT_SECONDS,
+    FakeHosting,
+    make_app,
+    screen_text,
+    until,
+    until_shown,
+    until_told,
+)
 from tests.app.editing import edit, go, keys, said
 
 
@@ -151,6 +162,39 @@ async def test_a_run_starts_from_what_is_saved(agents: Path, config: Path, size:
         await until(pilot, lambda: here.started == [(config, ())], "the run is started")
         assert config.read_text().startswith("# x\n")
         assert screen.document is not None
+
+
+class SlowHosting(FakeHosting):
+    """A run that starts when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.goes = threading.Event()
+
+    def start(self, config: Path, overrides: Sequence[str]) -> str:
+        self.goes.wait(WAIT_SECONDS)
+        return super().start(config, overrides)
+
+
+async def test_a_key_pressed_twice_asks_once_and_starts_once(agents: Path, config: Path) -> None:
+    here = SlowHosting()
+    app = make_app(agents, here)
+    async with app.run_test(size=(120, 40)) as pilot:
+        screen, editor = await edit(pilot, app)
+        editor.load_text("# x\n" + config.read_text())
+        await until(pilot, lambda: "not saved" in screen_text(app), "it is not saved")
+        for _ in range(2):
+            screen.action_run_config()
+        await until(pilot, lambda: len(app._tasks) == 1, "both have looked at the file")
+        assert [type(shown) for shown in app.screen_stack].count(Ask) == 1
+        await pilot.press("y")
+        await until(pilot, lambda: app.notice is not None, "the run is being started")
+        assert screen.document is not None
+        screen.acts.run(screen.document)
+        await until(pilot, lambda: len(app._tasks) == 2, "only the feed and the start are left")
+        here.goes.set()
+        await until(pilot, lambda: len(app._tasks) == 1, "the run has started")
+        assert here.started == [(config, ())]
 
 
 async def test_from_the_list_the_marked_one_is_meant(agents: Path, config: Path) -> None:
