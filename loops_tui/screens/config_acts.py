@@ -36,6 +36,7 @@ class ConfigActs:
         self._screen = screen
         self.checking: Document | None = None
         self._starting: str | None = None  # the app's notice while a run is started from here
+        self._copying = False
 
     # -- saving ------------------------------------------------------------------------------------------------
 
@@ -208,7 +209,9 @@ class ConfigActs:
 
     def copy_example(self, file: ConfigFile) -> None:
         """Copy a bundled example's directory into the project and open the copy."""
-        self._screen.app.spawn(self._copy_example(file))
+        if not self._copying:  # else the key was pressed twice
+            self._copying = True
+            self._screen.app.spawn(self._copy_example(file))
 
     async def _copy_example(self, file: ConfigFile) -> None:
         root = self._screen.root
@@ -217,6 +220,8 @@ class ConfigActs:
         except NotCopied as error:
             self._tell(str(error), "Not copied", "error")
             return
+        finally:
+            self._copying = False
         named = ", ".join(copied[:FILES_NAMED])
         more = f" and {len(copied) - FILES_NAMED} more" if len(copied) > FILES_NAMED else ""
         self._tell(

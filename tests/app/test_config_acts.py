@@ -52,8 +52,11 @@ async def test_an_example_is_copied_whole_and_never_over_something(
         await pilot.press("x")
         assert screen.document is not None
         assert not screen.document.modified
-        await pilot.press("c")
+        for _ in range(2):  # a key pressed twice copies once
+            screen.acts.copy_example(screen.document.file)
         await until_told(pilot, app, "tool_agent_2/ has")
+        await until(pilot, lambda: len(app._tasks) == 1, "nothing is copied any more")
+        assert not (empty_project / "tool_agent_3").exists()
         await until(
             pilot, lambda: screen.document is not None and not screen.document.file.bundled, "the copy opens"
         )
