@@ -7,6 +7,7 @@ from loops_tui.screens.transcript_read import TranscriptView, extremes
 from loops_tui.theme import Tone
 from loops_tui.widgets.safe_text import safe
 from loops_tui.widgets.spans import Line, Span, clip, plain, spread
+from loops_tui.widgets.wrapping import wrap
 from loops_tui.wording import attempt_state, count, group_state, number, reward_tone, signed, words
 
 
@@ -103,14 +104,19 @@ def _group(view: TranscriptView, width: int) -> list[Line]:
 def nothing_lines(view: TranscriptView) -> list[Line]:
     """Why there is no conversation to show."""
     if view.attempt is None:
-        return [(), plain("This attempt is not in the store.", Tone.DIM)]
-    if view.attempt.ended_at is None:
-        return [(), plain(f"Nothing said yet: the attempt is {view.attempt.state}.", Tone.DIM)]
-    if view.attempt.turns:
-        lines = [(), plain("No transcript of this attempt was kept.", Tone.STRONG), ()]
-        lines.append(plain('[output] trace = "full" keeps every one, "samples" a few, "off" none.', Tone.DIM))
+        told = [("This attempt is not in the store.", Tone.DIM)]
+    elif view.attempt.ended_at is None:
+        told = [(f"Nothing said yet: the attempt is {view.attempt.state}.", Tone.DIM)]
     else:
-        lines = [(), plain("Nothing was said: the attempt ended before the model replied.", Tone.STRONG)]
-    if view.attempt.error:
-        lines.extend([(), plain(safe(view.attempt.error, 600), Tone.BAD)])
-    return lines
+        told = [("Nothing was said: the attempt ended before the model replied.", Tone.STRONG)]
+        if view.attempt.turns:
+            told = [
+                ("No transcript of this attempt was kept.", Tone.STRONG),
+                ('[output] trace = "full" keeps every one, "samples" a few, "off" none.', Tone.DIM),
+            ]
+        if view.attempt.error:
+            told.append((safe(view.attempt.error, 600), Tone.BAD))
+    width = max(10, view.want.width)
+    return [
+        line for text, tone in told for line in ((), *(plain(piece, tone) for piece in wrap(text, width)))
+    ]

@@ -161,9 +161,8 @@ class AttemptPairScreen(FedScreen):
         before, self.view = self.view, view
         for side, one in zip(SIDES, (view.left, view.right), strict=True):
             old = None if before is None else getattr(before, side)
-            self._show_side(
-                side, one, changed=old is None or old.layout is not one.layout or fresh, fresh=fresh
-            )
+            changed = old is None or one.layout is None or old.layout is not one.layout or fresh
+            self._show_side(side, one, changed=changed, fresh=fresh)
         line = self.query_one(DifferenceLine)
         line.view = view
         line.recompose_lines()

@@ -144,7 +144,7 @@ class TranscriptScreen(FedScreen):
         before = self.view
         self.view = view
         fresh = self._shown != view.want.place
-        if fresh or before is None or before.layout is not view.layout:
+        if fresh or before is None or before.layout is not view.layout or view.layout is None:
             lines = view.layout.lines if view.layout is not None else nothing_lines(view)
             search = None if view.layout is None else view.layout.search
             self.conversation.show(lines, keep=not fresh, search=search)

@@ -17,7 +17,7 @@ from loops_tui.screens.attempt_pair_read import PairView, first_difference
 from loops_tui.screens.transcript import TranscriptScreen
 from loops_tui.screens.transcript_read import TranscriptView, Want
 from loops_tui.screens.transcript_text import lay_out
-from loops_tui.widgets.spans import text_of
+from loops_tui.widgets.spans import text_of, width_of
 from tests.app.conftest import LIVE, make_app, screen_text, until, until_shown
 
 GROUP = 120  # all of its attempts but the fourth have scored
@@ -76,6 +76,12 @@ def test_an_attempt_at_work_is_not_said_to_have_no_transcript() -> None:
     assert words == " nothing to compare yet: they are not both at their end"
     told = [text_of(line) for line in nothing_lines(view)]
     assert told == ["", "Nothing said yet: the attempt is sampling."]
+    lost = AttemptRow("r", 0, 0, AttemptState.LOST, turns=1, ended_at=1.0, error="it broke " * 20 + "at last")
+    lines = nothing_lines(TranscriptView(Want(0, 0, 40, "text"), None, [], lost, None, None))
+    assert max(width_of(line) for line in lines) <= 40
+    told = " ".join(text_of(line) for line in lines)
+    assert '"off" none.' in told
+    assert told.endswith("at last")
 
 
 async def test_side_by_side_with_the_best_one(project: Path) -> None:
