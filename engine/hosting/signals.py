@@ -7,7 +7,7 @@ that took the run's lock or wrote to standard error itself could meet the very c
 from __future__ import annotations
 
 import asyncio
-import queue
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -67,26 +67,38 @@ class SignalDrain:
 @contextmanager
 def signals_to(drain: SignalDrain, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
     """Send this process's ending signals to ``drain``. Only on the main thread, which runs ``loop``."""
-    # Its put() may interrupt another put(), which a handler needs and queue.Queue does not promise.
-    received: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+    # A handler in Python waits until the main thread is in Python again. Whatever holds that one, a computation in C or
+    # a sleep that began as the signal came, the number is in this pipe at once.
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
 
     def carry_out() -> None:
-        while (number := received.get()) is not None:
-            drain.receive(number, loop)
+        while numbers := os.read(reading, 64):
+            for number in numbers:
+                if number in SIGNALS:
+                    drain.receive(number, loop)
 
     def receive(number: int, _: FrameType | None) -> None:
-        received.put(number)
+        """Somebody else may have put a pipe of their own there, as a loop's ``add_signal_handler`` does."""
+        theirs = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+        if theirs != writing:
+            signal.set_wakeup_fd(theirs)
+            os.write(writing, bytes([number]))
 
     thread = threading.Thread(target=carry_out, name="signals", daemon=True)
     thread.start()
     before = {number: signal.signal(number, receive) for number in SIGNALS}
+    fd_before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
-        received.put(None)
+        signal.set_wakeup_fd(fd_before)
+        os.close(writing)
         thread.join(_JOIN_SECONDS)
+        if not thread.is_alive():
+            os.close(reading)
 
 
 def exit_status(state: RunState, signalled: int | None = None) -> int:

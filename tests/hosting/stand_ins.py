@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import shutil
 import time
@@ -86,6 +87,13 @@ async def blocking(project: Project, handle: RunHandle) -> Outcome:
     return Outcome(RunState.DONE, 1)
 
 
+async def computing(project: Project, handle: RunHandle) -> Outcome:
+    """Holds the main thread in C, where no handler in Python is called."""
+    print("computing", flush=True)
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)
+    return Outcome(RunState.DONE, 1)
+
+
 async def quick(project: Project, handle: RunHandle) -> Outcome:
     handle.recorder.run(state=RunState.RUNNING, step=3)
     return Outcome(RunState.DONE, 3)
@@ -100,4 +108,6 @@ async def broken(project: Project, handle: RunHandle) -> Outcome:
     raise ZeroDivisionError(f"with Authorization: Bearer {key}")
 
 
-RECIPES = {recipe.__name__: recipe for recipe in (obedient, stubborn, blocking, quick, failing, broken)}
+RECIPES = {
+    recipe.__name__: recipe for recipe in (obedient, stubborn, blocking, computing, quick, failing, broken)
+}

@@ -101,11 +101,14 @@ def test_the_second_signal_aborts(project_dir: Path, started: list[Driven]) -> N
         assert store.reader().run(run_id).state is RunState.ABORTED
 
 
-def test_signals_reach_a_run_that_blocks_its_loop(project_dir: Path, started: list[Driven]) -> None:
-    driven = Driven(project_dir, "blocking")
+@pytest.mark.parametrize("recipe", ["blocking", "computing"])
+def test_signals_reach_a_run_that_blocks_its_loop(
+    project_dir: Path, started: list[Driven], recipe: str
+) -> None:
+    driven = Driven(project_dir, recipe)
     started.append(driven)
     run_id = driven.claimed()
-    assert driven.line() == "blocking"
+    assert driven.line() == recipe
     driven.process.send_signal(signal.SIGINT)
     assert driven.line() == "ctrl+c: stopping after the step in hand; once more to abort"
     driven.process.send_signal(signal.SIGINT)
