@@ -12,8 +12,8 @@ from loops_tui.screens.checkpoints import CheckpointsScreen
 from loops_tui.screens.config import ConfigScreen
 from loops_tui.screens.run import RunScreen
 from loops_tui.screens.sandboxes import SandboxesScreen
-from loops_tui.widgets.confirm import confirm
-from tests.app.conftest import LIVE, make_app, until, until_shown
+from loops_tui.widgets.confirm import Tell, confirm
+from tests.app.conftest import LIVE, make_app, screen_text, until, until_shown
 
 
 @pytest.mark.parametrize(
@@ -85,3 +85,12 @@ async def test_a_defect_still_ends_the_app(project: Path) -> None:
     with pytest.raises(ZeroDivisionError):
         await lead()
     assert app.crash == "ZeroDivisionError: a defect"
+
+
+async def test_a_second_failure_under_one_title_is_told_too(project: Path) -> None:
+    app = make_app(project)
+    async with app.run_test(size=(120, 40)) as pilot:
+        for words in ("the first failure", "the second failure"):
+            app.push_screen(Tell("Not done: save", [words]))
+            await pilot.pause()
+            assert words in screen_text(app)
